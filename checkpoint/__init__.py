@@ -22,6 +22,9 @@ from .errors import (
     SerializationError,
     StorageVersionError,
 )
+from .memory import InMemorySaver
+from .saver import Saver
+from .sqlite import SqliteSaver
 
 __all__ = [
     "ChannelValue",
@@ -31,13 +34,16 @@ __all__ = [
     "ConcurrentRunError",
     "CorruptCheckpointError",
     "Found",
+    "InMemorySaver",
     "Key",
     "PregelError",
     "RecordKind",
     "Run",
     "Saved",
+    "Saver",
     "SerializationError",
     "Source",
+    "SqliteSaver",
     "Status",
     "StorageVersionError",
     "Tag",

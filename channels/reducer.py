@@ -1,0 +1,52 @@
+"""A value into which every write is folded by a function of two arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, get_origin
+
+from .base import MISSING, Channel, sole_overwrite
+
+
+def empty_of(type_: Any) -> Callable[[], Any] | None:
+    """Return what makes an empty `T()`, or None when T cannot be made without arguments."""
+    maker = get_origin(type_) or type_
+    try:
+        maker()
+    except Exception:  # noqa: BLE001 - any refusal means the same: there is no empty value of this type
+        return None
+    return maker  # type: ignore[no-any-return]
+
+
+class BinaryOperatorAggregate(Channel):
+    """Starts at the default, else at `T()`, and folds writes in task order (rule 2.1).
+
+    Without a default or an empty `T()` the first write is taken as it is. `operator` must return the new value and may
+    not change its arguments.
+    """
+
+    __slots__ = ("default", "operator", "type")
+
+    def __init__(
+        self, type: Any, operator: Callable[[Any, Any], Any], default: Callable[[], Any] | None = None
+    ) -> None:
+        self.type = type
+        self.operator = operator
+        self.default = default or empty_of(type)
+
+    def initial(self) -> Any:
+        """Return a fresh default, else an empty `T()`, else MISSING."""
+        return MISSING if self.default is None else self.default()
+
+    def update(self, value: Any, writes: Sequence[Any]) -> Any:
+        """Fold the writes. Raises ChannelError for an Overwrite beside others, and whatever the operator raises."""
+        replaced = sole_overwrite(writes)
+        if replaced is not MISSING:
+            return replaced
+        operator = self.operator
+        for write in writes:
+            value = write if value is MISSING else operator(value, write)
+        return value
+
+    def __repr__(self) -> str:
+        return f"BinaryOperatorAggregate({self.type!r}, {self.operator!r})"

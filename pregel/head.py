@@ -1,0 +1,84 @@
+"""Where a run stands: the checkpoint it is at, decoded. Owned by the loop, changed between super-steps only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from .channels import AnyValue, Channel, Topic, VersionedChannels
+from .checkpoint import Source, Status
+from .interrupt import Interrupt
+from .types import Command
+
+SENDS = "__sends__"
+"""The scheduling channel that holds the packets of the next step."""
+WROTE = "__wrote__"
+"""The scheduling channel that holds what a child graph wrote to keys that its parent reduces (rule 8.1)."""
+
+SCHEDULING: dict[str, Channel] = {SENDS: AnyValue(), WROTE: Topic(accumulate=True)}
+
+Packet = tuple[int, int, str, Any, bytes | None]
+"""Activation, index, then as `task.Sent`."""
+Due = tuple[int, dict[str, None]]
+"""Activation, and who woke the node, in order."""
+
+
+class Head:
+    """The state of one namespace of a run.
+
+    `due` holds the nodes with an unspent message, by name; packets lie in the scheduling channels. `line` is the
+    checkpoints of this super-step whose records count, `began` the number of the last input commit, `reasons` the
+    static pauses that the run has reached, `handover` the command that ended a child (rule 4.2).
+    """
+
+    __slots__ = (
+        "began",
+        "channels",
+        "discarded",
+        "due",
+        "epoch",
+        "handover",
+        "line",
+        "metadata",
+        "number",
+        "parent",
+        "reasons",
+        "scheduling",
+        "source",
+        "status",
+        "step",
+        "unlisted",
+    )
+
+    def __init__(
+        self, channels: Mapping[str, Channel], scheduling: Mapping[str, Channel], initial: Mapping[str, Any]
+    ) -> None:
+        self.number = 0
+        self.parent: tuple[str, int] = ("", 0)
+        self.step = 0
+        self.source: Source = "input"
+        self.status: Status = "running"
+        self.channels = VersionedChannels(channels, initial)
+        self.scheduling = VersionedChannels(scheduling)
+        self.due: dict[str, Due] = {}
+        self.line: tuple[int, ...] = ()
+        self.epoch = 0
+        self.began = 0
+        self.reasons: tuple[Interrupt, ...] = ()
+        self.discarded: tuple[str, ...] = ()
+        self.handover: Command | None = None
+        self.metadata: Mapping[str, Any] = {}
+        self.unlisted = 0  # changes of versions since a checkpoint listed all of them
+
+    @property
+    def packets(self) -> list[Packet]:
+        """The packets that are due."""
+        return self.scheduling.values.get(SENDS) or []
+
+    def advance(self, number: int, source: Source, *, keep_line: bool) -> None:
+        """Move on to a new checkpoint; a run that goes on in the same super-step keeps the line."""
+        self.parent = (self.parent[0], self.number)
+        self.number = number
+        self.source = source
+        self.line = (*self.line, number) if keep_line else (number,)
+        self.discarded = ()

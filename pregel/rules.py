@@ -1,0 +1,396 @@
+"""The super-step as pure functions: what is due, how it is folded, when it pauses, what it returns.
+
+No input or output, no threads, no clock, no logging. Functions that take a head change that head and nothing else.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from .channels import MISSING, BarrierChannel, Channel, ChannelError, FoldError
+from .checkpoint import Status
+from .errors import InvalidAnswerError, InvalidTargetError, InvalidUpdateError, PregelError
+from .head import SENDS, WROTE, Head, Packet
+from .interrupt import Interrupt, When
+from .task import Cancelled, Done, Ending, Failed, Interrupted, NodeTask, PregelNode, Sent
+from .types import END, Send
+
+
+class Plan(Protocol):
+    """The part of a compiled graph that the rules read."""
+
+    @property
+    def nodes(self) -> Mapping[str, PregelNode]:
+        """All nodes, by name."""
+
+    @property
+    def channels(self) -> Mapping[str, Channel]:
+        """The channels of the state, by key."""
+
+    @property
+    def barriers(self) -> Mapping[str, BarrierChannel]:
+        """The barriers, by the name that `PregelNode.joins` uses."""
+
+    @property
+    def entry(self) -> tuple[str, ...]:
+        """The nodes that an input wakes."""
+
+    @property
+    def subscribers(self) -> Mapping[str, tuple[str, ...]]:
+        """The nodes that a change of a channel wakes."""
+
+    @property
+    def output_keys(self) -> frozenset[str] | None:
+        """The keys of the output, None for all."""
+
+
+# --- what is due ------------------------------------------------------------------------------------------------
+
+
+def plan(graph: Plan, head: Head) -> list[NodeTask]:
+    """Return the tasks of the next super-step in task order (rules 3.1, 3.4). Costs what is due, not what exists."""
+    nodes, due = graph.nodes, head.due
+    packets = [NodeTask(nodes[node], arg, act, index) for act, index, node, arg, _ in head.packets]
+    if len(due) == 1 and not packets:
+        for name, entry in due.items():
+            return [NodeTask(nodes[name], MISSING, entry[0])]
+    tasks = [NodeTask(nodes[name], MISSING, entry[0]) for name, entry in due.items()]
+    tasks.sort(key=_order)
+    return [task for task in tasks if not task.node.defer] + packets or tasks
+
+
+def _order(task: NodeTask) -> int:
+    return task.node.order
+
+
+def due_nodes(graph: Plan, head: Head) -> list[str]:
+    """Return the names of the nodes that run next, each once, in task order."""
+    return list(dict.fromkeys(task.node.name for task in plan(graph, head)))
+
+
+class Split(NamedTuple):
+    """The tasks of a step by what their records say: to run, finished, waiting for answers."""
+
+    todo: list[NodeTask]
+    done: dict[str, Done]
+    waits: dict[str, Interrupted]
+
+
+def split(tasks: Iterable[NodeTask], records: Mapping[str, Ending], answered: Container[str]) -> Split:
+    """Sort the tasks of a step that was begun before (rules 5.5, 6.7, 6.8)."""
+    parts = Split([], {}, {})
+    for task in tasks:
+        record = records.get(task.id)
+        if type(record) is Done:
+            parts.done[task.id] = record
+        elif type(record) is Interrupted and not _released(record, answered):
+            parts.waits[task.id] = record
+        else:
+            parts.todo.append(task)
+    return parts
+
+
+def _released(record: Interrupted, answered: Container[str]) -> bool:
+    found = [interrupt.id in answered for interrupt in record.interrupts]
+    return all(found) if record.whole else any(found)
+
+
+def open_questions(waits: Iterable[Interrupted], answered: Container[str] = ()) -> list[Interrupt]:
+    """Return the questions without an answer, in task order (rule 6.4)."""
+    return [i for ending in waits for i in ending.interrupts if i.id not in answered]
+
+
+# --- the barrier ------------------------------------------------------------------------------------------------
+
+
+def begin(graph: Plan, head: Head, number: int, values: Mapping[str, Any], *, exact: bool) -> None:
+    """Make the input the state of a new super-step 0 and wake the entry (rules 2.3, 3.6, 6.12).
+
+    `exact` takes the values as they are instead of folding them: a child starts from its parent's values (rule 8.1).
+    """
+    folded = dict(values) if exact else prepare(head, list(values.items()), "the input")
+    _empty_scheduling(head)
+    head.channels.expire(folded)
+    head.channels.apply(folded, number)
+    wake(graph, head, number, graph.entry, "__start__")
+    _notify(graph, head, number, folded, "__start__")
+    head.advance(number, "input", keep_line=False)
+    head.step = 0
+    head.began = number
+    head.handover = None
+
+
+def _empty_scheduling(head: Head) -> None:
+    head.due = {}
+    for name in list(head.scheduling.values):
+        head.scheduling.set(name, MISSING, 0)
+
+
+def prepare(head: Head, writes: Sequence[tuple[str, Any]], writer: str) -> dict[str, Any]:
+    """Fold writes that are no node's into new values. Raises InvalidUpdateError."""
+    known = head.channels.channels
+    if unknown := [name for name, _ in writes if name not in known]:
+        raise unknown_keys(unknown, known, writer)
+    try:
+        return head.channels.prepare(writes)
+    except FoldError as error:
+        raise InvalidUpdateError(f"{writer} cannot be folded into {error.channel!r}: {error.cause}") from error
+
+
+def unknown_keys(unknown: Sequence[str], known: Iterable[str], writer: str) -> InvalidUpdateError:
+    """Return the error for keys that the state does not declare (rule 1.6)."""
+    keys = ", ".join(repr(name) for name in unknown)
+    return InvalidUpdateError(f"{writer} writes the undeclared {keys}; declared are {sorted(known)}", keys=unknown)
+
+
+class Refused(Exception):
+    """A fold that failed: the tasks whose writes it was folding, and why (rule 2.7)."""
+
+    def __init__(self, tasks: tuple[NodeTask, ...], error: InvalidUpdateError) -> None:
+        super().__init__(str(error))
+        self.tasks = tasks
+        self.error = error
+
+
+def prepare_fold(head: Head, endings: Sequence[Done]) -> dict[str, Any]:
+    """Fold the writes of a step, in task order, into new values. Raises Refused; nothing is changed."""
+    try:
+        return head.channels.prepare([(name, value) for ending in endings for name, value, _ in ending.writes])
+    except FoldError as error:
+        raise refusal(error.channel, error.cause, endings) from error
+
+
+def fold(
+    graph: Plan,
+    head: Head,
+    number: int,
+    endings: Sequence[Done],
+    folded: Mapping[str, Any],
+    collect: Collection[str] = (),
+) -> None:
+    """Consume the tasks, make the folded values the present ones, wake what is reached: one barrier (rules 3.2, 3.3).
+
+    `collect` names keys whose single writes are kept for the parent (rule 8.1).
+    """
+    for ending in endings:
+        if ending.task.index < 0:
+            del head.due[ending.task.node.name]
+    head.channels.expire(folded)
+    head.channels.apply(folded, number)
+    _send(head, number, [packet for ending in endings for packet in ending.sends])
+    _route(graph, head, number, endings)
+    _notify(graph, head, number, folded, "")
+    if collect:
+        kept = [[name, value] for e in endings for name, value, _ in e.writes if name in collect]
+        if kept:
+            head.scheduling.apply(head.scheduling.prepare([(WROTE, kept)]), number)
+    head.advance(number, "loop", keep_line=False)
+    head.step += 1
+
+
+def refusal(channel: str, cause: Exception, endings: Sequence[Done]) -> Refused:
+    """Return why the writes of a step to one channel are refused, with the tasks that wrote them."""
+    tasks = tuple(e.task for e in endings if any(name == channel for name, _, _ in e.writes))
+    writers = ", ".join(repr(task.name) for task in tasks)
+    known = isinstance(cause, (ChannelError, PregelError))
+    error = InvalidUpdateError(
+        f"the writes of {writers} to {channel!r} cannot be folded: {cause if known else repr(cause)}",
+        channel=channel,
+        nodes=tuple(task.name for task in tasks),
+    )
+    error.__cause__ = None if known else cause
+    return Refused(tasks, error)
+
+
+def _send(head: Head, number: int, sends: Sequence[Sent], first: int = 0) -> None:
+    packets: list[Packet] = [(number, first + index, *sent) for index, sent in enumerate(sends)]
+    head.scheduling.set(SENDS, packets or MISSING, number)
+
+
+def _route(graph: Plan, head: Head, number: int, endings: Sequence[Done]) -> None:
+    messages: dict[str, list[str]] = {}
+    for ending in endings:
+        node = ending.task.node
+        wake(graph, head, number, node.targets, node.name)
+        wake(graph, head, number, ending.gotos, node.name)
+        for barrier in node.joins:
+            messages.setdefault(barrier, []).append(node.name)
+    for barrier, senders in messages.items():
+        channel = graph.barriers[barrier]
+        value = channel.update(head.scheduling.values.get(barrier, MISSING), senders)
+        head.scheduling.set(barrier, channel.consume(value), number)
+        if channel.is_available(value):
+            for sender in value:
+                wake(graph, head, number, (channel.target,), sender)
+
+
+def wake(graph: Plan, head: Head, number: int, targets: Iterable[str], sender: str) -> None:
+    """Make targets due; one that is due already keeps its activation (rule 3.3)."""
+    due = head.due
+    for target in targets:
+        entry = due.get(target)
+        if entry is None:
+            due[target] = (number, {sender: None})
+        else:
+            entry[1][sender] = None
+
+
+def _notify(graph: Plan, head: Head, number: int, changed: Iterable[str], sender: str) -> None:
+    if graph.subscribers:
+        for name in changed:
+            wake(graph, head, number, graph.subscribers.get(name, ()), sender or name)
+
+
+def refork(graph: Plan, head: Head, number: int) -> None:
+    """Activate what is due anew under a new number: a replayed checkpoint has no records (rule 9.4)."""
+    head.due = {name: (number, senders) for name, (_, senders) in head.due.items()}
+    _send(head, number, [packet[2:] for packet in head.packets])
+    head.advance(number, "fork", keep_line=False)
+
+
+# --- pauses and status ------------------------------------------------------------------------------------------
+
+
+class Pauses(NamedTuple):
+    """The nodes before and after which a run pauses (rules 7.1, 7.2)."""
+
+    before: frozenset[str] = frozenset()
+    after: frozenset[str] = frozenset()
+
+
+def settle(graph: Plan, head: Head, pauses: Pauses, ran: Sequence[NodeTask], namespace: str) -> None:
+    """Decide the status of a checkpoint that was just reached: done, paused with its reasons, or running."""
+    head.reasons = ()
+    if pauses.before or pauses.after:
+        head.reasons = tuple(_reasons(graph, head, pauses, ran, namespace))
+    head.status = "paused" if head.reasons else _unpaused(head)
+
+
+def _unpaused(head: Head) -> Status:
+    return "running" if head.due or head.packets else "done"
+
+
+def pass_pauses(head: Head) -> None:
+    """Go on from the static pauses that were reached."""
+    head.reasons = ()
+    head.status = _unpaused(head)
+
+
+def _reasons(
+    graph: Plan, head: Head, pauses: Pauses, ran: Sequence[NodeTask], namespace: str
+) -> Iterable[Interrupt]:
+    tasks = plan(graph, head)
+    following = tuple(dict.fromkeys(task.node.name for task in tasks))
+    where = tuple(namespace.split("|")) if namespace else ()
+
+    def reason(task: NodeTask, when: When) -> Interrupt:
+        return Interrupt(None, join(namespace, f"{task.id}!{when}"), task.node.name, where, when, following)
+
+    yield from (reason(task, "after") for task in ran if task.node.name in pauses.after)
+    yield from (reason(task, "before") for task in tasks if task.node.name in pauses.before)
+
+
+def join(namespace: str, part: str) -> str:
+    """Return the id of something inside a namespace."""
+    return f"{namespace}|{part}" if namespace else part
+
+
+# A mapping whose keys all have the form of interrupt ids, none of them pending, is an old or foreign answer map and not
+# a value: taken for one it would answer the wrong question. `graph.resume(value)` gives such a mapping as a value.
+_ID = re.compile(r"[^@#|]+@\d+[^|]*(\|[^@#|]+@\d+[^|]*)*#[^|]+")
+
+# --- answers ----------------------------------------------------------------------------------------------------
+
+
+def bind_answers(resume: Any, questions: Sequence[Interrupt]) -> dict[str, Any]:
+    """Return the answers by interrupt id, from a `Command(resume=...)` (rule 6.6). Raises InvalidAnswerError."""
+    ids = [question.id or "" for question in questions if question.when == "inside"]
+    if not ids:
+        raise InvalidAnswerError("no question is pending", hint="use invoke(None) to go on", pending=())
+    if isinstance(resume, Mapping) and resume:
+        keys = set(resume)
+        if keys <= set(ids):
+            return dict(resume)
+        if known := keys & set(ids):
+            strangers = sorted(map(repr, keys - known))
+            raise _mismatch(f"{', '.join(strangers)} is not a pending question", ids)
+        if all(isinstance(key, str) and _ID.fullmatch(key) for key in keys):
+            raise _mismatch(f"{', '.join(map(repr, resume))} is not pending: unknown, or answered before", ids)
+    if len(ids) > 1:
+        raise _mismatch(f"{len(ids)} questions are pending and the answer does not say which one it is for", ids)
+    return {ids[0]: resume}
+
+
+def check_answers(answers: Mapping[str, Any], questions: Sequence[Interrupt]) -> dict[str, Any]:
+    """Return answers given by id, if each belongs to a pending question (rule 6.6). Raises InvalidAnswerError."""
+    ids = [question.id or "" for question in questions if question.when == "inside"]
+    if unknown := [key for key in answers if key not in ids]:
+        raise _mismatch(f"{', '.join(map(repr, unknown))} is not a pending question", ids)
+    if not answers:
+        raise _mismatch("no answer was given", ids)
+    return dict(answers)
+
+
+def _mismatch(reason: str, ids: Sequence[str]) -> InvalidAnswerError:
+    pending = ", ".join(map(repr, ids)) or "none"
+    return InvalidAnswerError(
+        f"{reason}; pending: {pending}", hint="pass answers={id: value, ...} to resume()", pending=tuple(ids)
+    )
+
+
+# --- routing and endings ----------------------------------------------------------------------------------------
+
+
+def check_target(graph: Plan, target: object, source: str) -> str:
+    """Return a target's name. Raises InvalidTargetError listing the valid ones (rule 1.6)."""
+    if isinstance(target, str) and (target in graph.nodes or target == END):
+        return target
+    names = [name for name in graph.nodes if name != "__start__"]
+    raise InvalidTargetError(f"{source} leads to {target!r}, which is no node; known are {[*names, END]}", target=target)
+
+
+def route_command(
+    graph: Plan, targets: Iterable[Any], source: str, sent: Callable[[Send], Sent]
+) -> tuple[list[str], list[Sent]]:
+    """Sort targets into names and packets, END dropped. Raises InvalidTargetError."""
+    gotos: list[str] = []
+    sends: list[Sent] = []
+    for target in targets:
+        if type(target) is Send:
+            if check_target(graph, target.node, source) == END:
+                raise InvalidTargetError(f"{source} sends a packet to END, which takes none", target=END)
+            sends.append(sent(target))
+        elif (name := check_target(graph, target, source)) != END:
+            gotos.append(name)
+    return gotos, sends
+
+
+def edit(graph: Plan, head: Head, number: int, gotos: Sequence[str], sends: Sequence[Sent]) -> None:
+    """Wake the targets of a command that was given as input (rule 4.4)."""
+    wake(graph, head, number, gotos, "__command__")
+    if sends:
+        new: list[Packet] = [(number, index, *sent) for index, sent in enumerate(sends)]
+        head.scheduling.set(SENDS, [*head.packets, *new], number)
+
+
+def first_error(tasks: Sequence[NodeTask], failed: Mapping[str, Failed | Cancelled]) -> Failed | Cancelled:
+    """Return the ending whose error a step raises: the first failure in task order (rule 5.3)."""
+    in_order = [failed[task.id] for task in tasks if task.id in failed]
+    return next((ending for ending in in_order if type(ending) is Failed), in_order[0])
+
+
+def output(graph: Plan, head: Head) -> dict[str, Any]:
+    """Return the output so far as a mapping that is the caller's own."""
+    values = head.channels.read()
+    keys = graph.output_keys
+    return values if keys is None else {name: value for name, value in values.items() if name in keys}
+
+
+def handed_back(head: Head, reduced: Collection[str]) -> list[tuple[str, Any]]:
+    """Return what a child's own nodes wrote, for the parent to fold (rule 8.1)."""
+    versions, values, began = head.channels.versions, head.channels.values, head.began
+    kept: list[tuple[str, Any]] = [(name, value) for name, value in head.scheduling.values.get(WROTE, ())]
+    plain = [(n, values[n]) for n, v in versions.items() if v > began and n not in reduced and n in values]
+    return plain + kept

@@ -1,0 +1,204 @@
+"""A run's head becomes stored bytes, and comes back from them."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgpack
+
+from .channels import MISSING
+from .checkpoint import ChannelValue, Checkpoint, Commit, Saved, SerializationError, Serializer, TaskRecord
+from .errors import CorruptCheckpointError, PregelError
+from .head import SENDS, Head
+from .task import Cancelled, Done, Ending, Failed, Interrupted, NodeTask
+
+Encoded = Mapping[str, bytes]
+"""The bytes of channel values that are known already, by channel."""
+
+_pack = msgpack.packb
+NO_BYTES: Encoded = {}
+
+
+# --- a head becomes a commit ------------------------------------------------------------------------------------
+
+
+def commit_of(
+    head: Head, serializer: Serializer, known: Encoded, *, namespace: str, caller: str, fingerprint: str, metadata: bytes
+) -> Commit:
+    """Return the commit of a head that has just advanced; only what changed since the last one is encoded."""
+    versions: dict[str, int] = {}
+    values: list[ChannelValue] = []
+    number = head.number
+    for channels in (head.channels, head.scheduling):
+        for name in channels.stale:
+            channel = channels.channels[name]
+            if not channel.stored:
+                continue
+            value = channels.values.get(name, MISSING)
+            if value is MISSING:
+                versions[name] = 0
+                continue
+            versions[name] = number
+            data = known.get(name)
+            if data is None:
+                data = _encode_packets(serializer, value) if name == SENDS else serializer.encode(channel.snapshot(value))
+            values.append(ChannelValue(name, number, "full", 0, data))
+        channels.stale.clear()
+    head.unlisted += len(versions)
+    complete = not head.parent[1] or head.unlisted >= len(head.channels.versions) + len(head.scheduling.versions)
+    if complete:
+        head.unlisted = 0
+        stored = head.channels.channels
+        versions = {name: v for name, v in head.channels.versions.items() if stored[name].stored}
+        versions |= head.scheduling.versions
+    due = [[name, entry[0], list(entry[1])] for name, entry in head.due.items()]
+    rest = [head.began, list(head.reasons), list(head.discarded), head.handover]
+    checkpoint = Checkpoint(
+        namespace,
+        number,
+        head.parent[0],
+        head.parent[1],
+        secrets.token_hex(8),
+        head.source,
+        head.status,
+        head.step,
+        time.time(),
+        head.epoch,
+        caller,
+        fingerprint,
+        head.line,
+        serializer.encode([due, *rest]),
+        complete,
+        _pack(versions),
+        metadata,
+    )
+    return Commit(checkpoint, tuple(values))
+
+
+def encode_folded(
+    head: Head, serializer: Serializer, folded: Mapping[str, Any], endings: Sequence[Done]
+) -> dict[str, bytes]:
+    """Return the bytes of folded values; a value that was taken as it was written has them already.
+
+    Raises SerializationError with `channel`.
+    """
+    encoded: dict[str, bytes] = {}
+    for ending in endings:
+        for name, value, data in ending.writes:
+            if data is not None and folded[name] is value:
+                encoded[name] = data
+    channels = head.channels.channels
+    for name, value in folded.items():
+        if name not in encoded and channels[name].stored:
+            try:
+                encoded[name] = serializer.encode(channels[name].snapshot(value))
+            except SerializationError as error:
+                error.channel = name  # type: ignore[attr-defined] # PregelError carries any data
+                raise
+    return encoded
+
+
+def _encode_packets(serializer: Serializer, packets: Iterable[tuple[int, int, str, Any, bytes | None]]) -> bytes:
+    return serializer.encode(
+        [[act, index, node, serializer.encode(arg) if data is None else data] for act, index, node, arg, data in packets]
+    )
+
+
+# --- a commit becomes a head ------------------------------------------------------------------------------------
+
+
+def restore(head: Head, saved: Saved, serializer: Serializer, parent: tuple[str, int]) -> None:
+    """Fill a fresh head from what was read. Raises CorruptCheckpointError naming checkpoint and channel."""
+    checkpoint = saved.checkpoint
+    head.number = checkpoint.id
+    head.parent = parent
+    head.step = checkpoint.step
+    head.source = checkpoint.source
+    head.status = checkpoint.status
+    head.line = checkpoint.line
+    head.epoch = checkpoint.epoch
+    where = f"checkpoint {checkpoint.id} of namespace {checkpoint.namespace!r}"
+    due, began, reasons, discarded, handover = _decode(serializer, checkpoint.due, where)
+    head.due = {name: (act, dict.fromkeys(senders)) for name, act, senders in due}
+    head.began = began
+    head.reasons = tuple(reasons)
+    head.discarded = tuple(discarded)
+    head.handover = handover
+    for name, version in saved.versions.items():
+        channels = head.channels if name in head.channels.channels else head.scheduling
+        stored = _decode(serializer, saved.values[name][0], f"channel {name!r} of {where}")
+        if name == SENDS:
+            stored = [
+                (act, index, node, _decode(serializer, data, f"a packet of {where}"), data)
+                for act, index, node, data in stored
+            ]
+        channels.restore(name, version, stored)
+
+
+def _decode(serializer: Serializer, data: bytes, where: str) -> Any:
+    try:
+        return serializer.decode(data)
+    except CorruptCheckpointError as error:
+        raise CorruptCheckpointError(f"{where}: {error}", path=error.path) from error
+
+
+def missing_channels(saved: Saved, head: Head) -> list[str]:
+    """Return the channels of a stored checkpoint that the graph no longer has (rule 9.7)."""
+    return [n for n in saved.versions if n not in head.channels.channels and n not in head.scheduling.channels]
+
+
+# --- endings become records, and back ----------------------------------------------------------------------------
+
+
+def record_of(ending: Ending, task_id: str, namespace: str, number: int, serializer: Serializer) -> TaskRecord:
+    """Return the record of an ending. Raises SerializationError only for the payload of a question."""
+    if type(ending) is Done:
+        writes = [[name, data] for name, _, data in ending.writes if data is not None]
+        sends = [[node, data] for node, _, data in ending.sends]
+        data = serializer.encode([writes, list(ending.gotos), sends, ending.parent])
+        return TaskRecord(namespace, number, task_id, "done", data)
+    if type(ending) is Interrupted:
+        data = serializer.encode([list(ending.interrupts), ending.whole])
+        return TaskRecord(namespace, number, task_id, "interrupted", data)
+    if type(ending) is Failed:
+        return TaskRecord(namespace, number, task_id, "failed", serializer.encode_error(ending.error))
+    return TaskRecord(namespace, number, task_id, "cancelled", b"")
+
+
+def endings_of(saved: Saved, tasks: Iterable[NodeTask], serializer: Serializer) -> dict[str, Ending]:
+    """Return how the tasks of a checkpoint ended, by task id; a later record of the line replaces an earlier one."""
+    by_id = {task.id: task for task in tasks}
+    newest = {record.task_id: record for record in saved.records if record.task_id in by_id}
+    where = f"checkpoint {saved.checkpoint.id} of namespace {saved.checkpoint.namespace!r}"
+    return {id_: _ending_of(record, by_id[id_], serializer, where) for id_, record in newest.items()}
+
+
+def _ending_of(record: TaskRecord, task: NodeTask, serializer: Serializer, where: str) -> Ending:
+    if record.kind == "cancelled":
+        return Cancelled(task)
+    where = f"task {record.task_id!r} of {where}"
+    if record.kind == "failed":
+        return Failed(task, serializer.decode_error(record.data))
+    if record.kind == "interrupted":
+        interrupts, whole = _decode(serializer, record.data, where)
+        return Interrupted(task, tuple(interrupts), whole)
+    if record.kind == "done":
+        writes, gotos, sends, parent = _decode(serializer, record.data, where)
+        return Done(
+            task,
+            [(name, _decode(serializer, data, where), data) for name, data in writes],
+            tuple(gotos),
+            tuple((node, _decode(serializer, data, where), data) for node, data in sends),
+            parent,
+        )
+    raise PregelError(f"{where} has a record of unknown kind {record.kind!r}")
+
+
+def answers_of(saved: Saved) -> tuple[dict[str, bytes], set[str]]:
+    """Return the answers, still encoded, and the static pauses passed, from the records of a root line."""
+    answers = {record.task_id: record.data for record in saved.records if record.kind == "answer"}
+    passed = {record.task_id for record in saved.records if record.kind == "passed"}
+    return answers, passed

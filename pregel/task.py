@@ -1,0 +1,231 @@
+"""Nodes as they are run, the tasks of a super-step, and the ways a task can end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from inspect import iscoroutinefunction, signature
+from typing import Any, Literal, NamedTuple
+
+from .channels import MISSING
+from .interrupt import GraphInterrupt, Interrupt
+from .types import Command, RetryPolicy
+
+Kind = Literal["sync", "async", "graph"]
+Write = tuple[str, Any, bytes | None]
+"""Channel, value, and the value's bytes if they are known."""
+
+Sent = tuple[str, Any, bytes | None]
+"""Node, argument, and the argument's bytes if they are known."""
+
+_ESCAPES = str.maketrans({c: f"%{ord(c):02x}" for c in "%|@#!/"})
+
+
+def escape(name: str) -> str:
+    """Return a name free of the characters that separate the parts of ids and namespaces."""
+    return name.translate(_ESCAPES)
+
+
+class Router(NamedTuple):
+    """A conditional edge: where to go is decided by a function of the state (rule 1.3)."""
+
+    decide: Callable[..., Any]
+    inject: tuple[str, ...]
+    path_map: Mapping[Any, str] | None
+    name: str
+
+
+class PregelNode:
+    """One node with everything about it that is known before the run.
+
+    `fn` is called with the node's view of the state and the injected parameters named in `inject`. `writes` names
+    scheduling channels, and nodes, that a finished run of this node sends to; `triggers` names channels whose change
+    makes it due.
+    """
+
+    __slots__ = (
+        "defer",
+        "destinations",
+        "error_handler",
+        "fn",
+        "inject",
+        "joins",
+        "key",
+        "kind",
+        "metadata",
+        "name",
+        "order",
+        "reads",
+        "retry_policy",
+        "routers",
+        "targets",
+        "timeout",
+        "triggers",
+        "view",
+        "writes",
+    )
+
+    def __init__(
+        self,
+        name: str,
+        fn: Any,
+        *,
+        triggers: tuple[str, ...] = (),
+        writes: tuple[str, ...] = (),
+        routers: tuple[Router, ...] = (),
+        defer: bool = False,
+        retry_policy: tuple[RetryPolicy, ...] = (),
+        timeout: float | None = None,
+        error_handler: Callable[..., Any] | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        destinations: tuple[str, ...] = (),
+        reads: frozenset[str] | None = None,
+        view: Callable[[Mapping[str, Any]], Any] | None = None,
+    ) -> None:
+        self.name = name
+        self.key = escape(name)
+        self.kind, self.fn, self.inject = callable_of(fn)
+        self.triggers = triggers
+        self.writes = writes
+        self.routers = routers
+        self.defer = defer
+        self.retry_policy = retry_policy
+        self.timeout = timeout
+        self.error_handler = error_handler
+        self.metadata = metadata or {}
+        self.destinations = destinations
+        self.reads = reads
+        self.view = view
+        self.order = 0
+        self.targets: tuple[str, ...] = ()
+        self.joins: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"PregelNode({self.name!r})"
+
+
+INJECTED = frozenset({"runtime", "config", "writer", "store"})
+
+
+def callable_of(fn: Any) -> tuple[Kind, Any, tuple[str, ...]]:
+    """Return how to run something given as a node: its kind, what to call, which parameters to inject (rule 1.2)."""
+    if getattr(fn, "is_pregel_graph", False):
+        return "graph", fn, ()
+    if not callable(fn):
+        for method, kind in (("invoke", "sync"), ("ainvoke", "async")):
+            if callable(bound := getattr(fn, method, None)):
+                return kind, bound, injected(bound)  # type: ignore[return-value] # the two literals above
+        raise TypeError(f"a node must be a function, an object with invoke or ainvoke, or a graph, not {fn!r}")
+    call = fn if hasattr(fn, "__code__") else getattr(fn, "__call__", fn)  # noqa: B004 - an object's own __call__
+    return ("async" if iscoroutinefunction(fn) or iscoroutinefunction(call) else "sync"), fn, injected(fn)
+
+
+def injected(fn: Any) -> tuple[str, ...]:
+    """Return the names of the parameters, beyond the first, that the engine fills in."""
+    code = getattr(fn, "__code__", None)
+    if code is not None and not hasattr(fn, "__wrapped__"):
+        # `signature` costs ten times this, and most nodes are plain functions or methods
+        own = 2 if hasattr(fn, "__self__") else 1
+        names = code.co_varnames[own : code.co_argcount + code.co_kwonlyargcount]
+    else:
+        try:
+            names = tuple(signature(fn).parameters)[1:]
+        except (TypeError, ValueError):  # a builtin without a signature takes the state alone
+            names = ()
+    return tuple(name for name in names if name in INJECTED)
+
+
+class NodeTask:
+    """One run of a node that is due. `arg` is the packet's own input, MISSING for a run on the state."""
+
+    __slots__ = ("activation", "arg", "index", "node")
+
+    def __init__(self, node: PregelNode, arg: Any = MISSING, activation: int = 0, index: int = -1) -> None:
+        self.node = node
+        self.arg = arg
+        self.activation = activation
+        self.index = index
+
+    @property
+    def id(self) -> str:
+        """`node@activation`, or `node@activation.index` for a packet: the same until the task is folded."""
+        if self.index < 0:
+            return f"{self.node.key}@{self.activation}"
+        return f"{self.node.key}@{self.activation}.{self.index}"
+
+    @property
+    def name(self) -> str:
+        """The node's name, or `node.index` for a packet."""
+        return self.node.name if self.index < 0 else f"{self.node.name}.{self.index}"
+
+    def __repr__(self) -> str:
+        return f"NodeTask({self.id!r})"
+
+
+class Done:
+    """The task returned: what it wrote, where it goes, what it sends, and a command for the parent graph if any."""
+
+    __slots__ = ("gotos", "parent", "sends", "task", "writes")
+    status = "__done__"
+
+    def __init__(
+        self,
+        task: NodeTask,
+        writes: list[Write],
+        gotos: tuple[str, ...] = (),
+        sends: tuple[Sent, ...] = (),
+        parent: Command | None = None,
+    ) -> None:
+        self.task = task
+        self.writes = writes
+        self.gotos = gotos
+        self.sends = sends
+        self.parent = parent
+
+
+class Interrupted:
+    """The task asks. `whole`: it runs again only when all of its questions are answered (rule 6.8)."""
+
+    __slots__ = ("interrupts", "payload", "task", "whole")
+    status = "__interrupt__"
+
+    def __init__(
+        self, task: NodeTask, interrupts: tuple[Interrupt, ...], whole: bool = False, payload: Any = MISSING
+    ) -> None:
+        self.task = task
+        self.interrupts = interrupts
+        self.whole = whole
+        self.payload = payload
+
+    def as_exception(self) -> GraphInterrupt:
+        """Return the pause as the node gave it."""
+        error = GraphInterrupt(self.interrupts[0].value if len(self.interrupts) == 1 else list(self.interrupts))
+        error.interrupts = self.interrupts
+        if self.payload is not MISSING:
+            error.value = self.payload
+        return error
+
+
+class Failed:
+    """The task raised, or broke a rule."""
+
+    __slots__ = ("error", "task")
+    status = "__error__"
+
+    def __init__(self, task: NodeTask, error: BaseException) -> None:
+        self.task = task
+        self.error = error
+
+
+class Cancelled:
+    """The task was told to stop. `abandoned`: it did not, and was left behind."""
+
+    __slots__ = ("abandoned", "error", "task")
+    status = "__cancelled__"
+
+    def __init__(self, task: NodeTask, error: BaseException | None = None, abandoned: bool = False) -> None:
+        self.task = task
+        self.error = error
+        self.abandoned = abandoned
+
+
+Ending = Done | Interrupted | Failed | Cancelled
