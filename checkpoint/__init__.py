@@ -13,6 +13,8 @@ from .checkpoint import (
     Status,
     Tag,
     TaskRecord,
+    pack_versions,
+    unpack_versions,
 )
 from .errors import (
     CheckpointError,
@@ -24,6 +26,7 @@ from .errors import (
 )
 from .memory import InMemorySaver
 from .saver import Saver
+from .serde import Serializer, register_type
 from .sqlite import SqliteSaver
 
 __all__ = [
@@ -41,6 +44,7 @@ __all__ = [
     "Run",
     "Saved",
     "Saver",
+    "Serializer",
     "SerializationError",
     "Source",
     "SqliteSaver",
@@ -48,4 +52,7 @@ __all__ = [
     "StorageVersionError",
     "Tag",
     "TaskRecord",
+    "pack_versions",
+    "register_type",
+    "unpack_versions",
 ]

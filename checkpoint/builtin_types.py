@@ -11,15 +11,17 @@ import math
 import os
 import re
 import sys
+import zoneinfo
 from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
+from itertools import chain
 from pathlib import PosixPath, PurePath, PurePosixPath, PureWindowsPath, WindowsPath
 from types import NoneType
 from typing import Any, Final
-from uuid import SafeUUID, UUID
-from zoneinfo import TZPATH, ZoneInfo, available_timezones
+from uuid import UUID, SafeUUID
+from zoneinfo import ZoneInfo
 
 import msgpack
 
@@ -110,8 +112,8 @@ def _pack_datetime(v: dt.datetime) -> Items:
 
 
 def _unpack_datetime(items: Items) -> dt.datetime:
-    *fields, fold, zone = items
-    return dt.datetime(*fields, tzinfo=zone, fold=fold)
+    year, month, day, hour, minute, second, microsecond, fold, zone = items
+    return dt.datetime(year, month, day, hour, minute, second, microsecond, zone, fold=fold)
 
 
 def _pack_time(v: dt.time) -> Items:
@@ -119,8 +121,8 @@ def _pack_time(v: dt.time) -> Items:
 
 
 def _unpack_time(items: Items) -> dt.time:
-    *fields, fold, zone = items
-    return dt.time(*fields, tzinfo=zone, fold=fold)
+    hour, minute, second, microsecond, fold, zone = items
+    return dt.time(hour, minute, second, microsecond, zone, fold=fold)
 
 
 def _storable_zone(zone: dt.tzinfo | None) -> dt.tzinfo | None:
@@ -142,10 +144,14 @@ _ZONE_KEY = re.compile(r"[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+)*")
 
 
 def _zone_exists(key: str) -> bool:
-    """Say whether the key names a zone. ZoneInfo itself would import a package that is named by an unknown key."""
+    """Say whether the key names a zone of the system or of the package tzdata, without importing anything.
+
+    ZoneInfo itself would import a package that is named by the key, whether there is such a zone or not.
+    """
     if not _ZONE_KEY.fullmatch(key):
         return False
-    return any(os.path.isfile(os.path.join(folder, key)) for folder in TZPATH) or key in available_timezones()
+    folders = chain(zoneinfo.TZPATH, (os.path.join(path, "tzdata", "zoneinfo") for path in sys.path))
+    return any(os.path.isfile(os.path.join(folder, key)) for folder in folders)
 
 
 def _pack_zone(value: ZoneInfo) -> Items:

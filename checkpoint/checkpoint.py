@@ -6,7 +6,10 @@ A checkpoint and its records are never changed once written. Numbers (`id`, `ver
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal, NamedTuple
+
+import msgpack
 
 Source = Literal["input", "loop", "update", "fork", "resume"]
 Status = Literal["running", "paused", "done", "failed", "handed_over"]
@@ -104,3 +107,13 @@ class Tag(NamedTuple):
 
     thread_id: str
     checkpoints: int
+
+
+def pack_versions(versions: Mapping[str, int]) -> bytes:
+    """Return a map of versions as a checkpoint keeps it."""
+    return msgpack.packb(versions)  # type: ignore[no-any-return] # bytes without autoreset
+
+
+def unpack_versions(data: bytes) -> dict[str, int]:
+    """Return what `pack_versions` packed. Raises ValueError for other bytes."""
+    return dict(msgpack.unpackb(data))

@@ -1,8 +1,7 @@
 """How values of a user's classes are stored without help: enums, exceptions, pydantic models, NamedTuples, dataclasses.
 
-Law: reading runs none of the user's code. A value gets the state it had, field by field, around `__init__`,
-`__new__`, `__post_init__` and validators: they ran when it was made, and would run a second time with side effects,
-other defaults or fields they do not accept.
+Law: reading gives a value the state it had, field by field, and calls no `__init__`, `__new__`, `__post_init__` or
+validator. They ran when it was made; a second time they would repeat their side effects, or refuse what they once made.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterable
 from enum import Enum, Flag
 from functools import cached_property
-from types import MemberDescriptorType
+from types import BuiltinFunctionType, MemberDescriptorType
 from typing import Any, Final
 
 import msgpack
@@ -60,8 +59,8 @@ def check_fields(cls: type, expected: Iterable[str], state: Any) -> State:
 
 
 def _own_attributes(value: Any, fields: Iterable[str]) -> State:
-    """Return what an instance holds besides its fields. What `cached_property` kept is computed again when asked for."""
-    known, cls = set(fields), type(value)
+    """Return what an instance holds besides its fields, but for `cached_property`: that is computed again."""
+    known, cls = {*fields, "__orig_class__"}, type(value)  # the latter is left by typing: Box[int](1) knows its alias
     return {
         name: held
         for name, held in getattr(value, "__dict__", {}).items()
@@ -230,12 +229,8 @@ def _is_dataclass(cls: type) -> bool:
 
 
 def _is_bare(cls: type) -> bool:
-    """Say whether instances hold nothing but attributes: Python refuses this for a subclass of, say, dict."""
-    try:
-        object.__new__(cls)
-    except TypeError:
-        return False
-    return True
+    """Say whether instances hold nothing but attributes. A base that holds more is written in C."""
+    return not any(isinstance(vars(each).get("__new__"), BuiltinFunctionType) for each in cls.__mro__[:-1])
 
 
 # In this order: an exception or an enum may be a dataclass too, and a NamedTuple is a tuple with fields.

@@ -22,7 +22,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import msgpack
 
-from .checkpoint import ChannelValue, Checkpoint, Commit, Found, Key, Run, Saved, TaskRecord
+from .checkpoint import ChannelValue, Checkpoint, Commit, Found, Key, Run, Saved, TaskRecord, pack_versions
 from .errors import CheckpointError, ConcurrentRunError, CorruptCheckpointError
 from .saver import Saver
 
@@ -89,7 +89,7 @@ def commit(
         line=(number,),
         due=b"due",
         complete=False,
-        versions=msgpack.packb(changes),
+        versions=pack_versions(changes),
         metadata=b"metadata",
     )
     rows = [
@@ -550,11 +550,15 @@ class _Writing:
         """10.5"""
         writer = Writer(saver)
         writer.put(commit(1, {"x": b"1"}))
-        again = commit(2)._replace(values=(full("x", 1, b"1"),))
-        other = commit(3)._replace(values=(full("x", 1, b"other"),))
-        writer.put(again)
-        refusal(ConcurrentRunError, writer.put, other)
+        writer.put(commit(2)._replace(values=(full("x", 1, b"1"),)))  # the same once more is no harm
+        for other in (b"other", b"", b"long" * 1_000):
+            refusal(ConcurrentRunError, writer.put, commit(3)._replace(values=(full("x", 1, other),)))
         assert writer.saved().values == {"x": (b"1",)}
+        writer.put(commit(3, {"y": b"long" * 1_000}))
+        writer.put(commit(4)._replace(values=(full("y", 3, b"long" * 1_000),)))
+        for other in (b"other", b"", b"longer" * 1_000):
+            refusal(ConcurrentRunError, writer.put, commit(5)._replace(values=(full("y", 3, other),)))
+        assert writer.saved().values == {"x": (b"1",), "y": (b"long" * 1_000,)}
 
     def test_a_put_whose_last_record_is_refused_writes_nothing(self, saver: Saver) -> None:
         """10.1"""
@@ -590,7 +594,7 @@ class _Writing:
     def test_what_was_put_does_not_change_with_the_callers_objects(self, saver: Saver) -> None:
         """2.4"""
         data, due, row = bytearray(b"value"), bytearray(b"due"), bytearray(b"record")
-        line, versions = [1], bytearray(msgpack.packb({"x": 1}))
+        line, versions = [1], bytearray(pack_versions({"x": 1}))
         mutable: Any = {"line": line, "due": due, "metadata": due}
         there = commit(1, **mutable)
         values: Any = [full("x", 1, data)]  # type: ignore[arg-type]  # the mistake to survive
@@ -621,6 +625,7 @@ class _Writing:
         """10.5"""
         writer = Writer(saver)
         values = {"empty": b"", "all": bytes(range(256)), "zeros": b"\0" * 4096, "big": b"0123456789abcdef" * 327_680}
+        values |= {f"of {size}": b"v" * size for size in range(500, 1_100, 50)}
         writer.put(commit(1, values), records=[record(1, "a@1", values["big"]), record(1, "b@1", b"")])
         saved = writer.saved()
         assert saved.values == {channel: (data,) for channel, data in values.items()}
@@ -893,10 +898,16 @@ class _Twins:
 
         async def check() -> None:
             run = Run("thread", "incarnation", 0)
-            await saver.aput(run, [commit(1, {"x": b"1"}), commit(1, namespace="c@1", epoch=4)], [record(1, "a@1")])
+            first, child = commit(1, {"x": b"1"}), commit(1, {"y": b"1"}, namespace="c@1", epoch=4)
+            await saver.aput(run, [first, child], [record(1, "a@1")])
+            read = Found(
+                run._replace(head=1), 1, Saved(first.checkpoint, {"x": 1}, {"x": (b"1",)}, (record(1, "a@1"),))
+            )
+            assert await saver.aget(Key("thread")) == saver.get(Key("thread")) == read
+            read = Found(run._replace(head=1), 1, Saved(child.checkpoint, {"y": 1}, {"y": (b"1",)}, ()))
+            assert await saver.aget(Key("thread", "c@1"), [4]) == saver.get(Key("thread", "c@1"), [4]) == read
+            assert await saver.aget(Key("thread", "c@1"), [5]) == read._replace(saved=None)
             await saver.aput(run._replace(head=1), [commit(2)], [])
-            assert await saver.aget(Key("thread")) == saver.get(Key("thread"))
-            assert await saver.aget(Key("thread", "c@1"), [4]) == saver.get(Key("thread", "c@1"), [4])
             listed = [saved async for saved in saver.alist(Key("thread"), before=3, limit=5)]
             assert listed == list(saver.list(Key("thread")))
             assert [name async for name in saver.athreads()] == ["thread"]

@@ -20,10 +20,11 @@ def ask_for(name: str) -> str:
 
 
 def unknown_type(cls: type) -> Refused:
+    """Say why values of a type that nobody registered are not stored, and what would help."""
     base = next((each for each in cls.__mro__[1:] if each in PLAIN or each in BY_TYPE), None)
     if class_codec(cls, default_name(cls)):
         return Refused("its type is not known", ask_for(cls.__name__))
-    if base is not None and cls is not bool:
+    if base is not None:
         return Refused(f"it would come back as a {base.__name__}", f"convert it to {base.__name__} or {_HELP}")
     return Refused("its type is not stored", _HELP)
 

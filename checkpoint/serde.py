@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 
 import msgpack
 
-from .builtin_types import BY_CODE, BY_TYPE, NAMED, PLAIN, Codec, Items, Refused, numpy_codec, type_name
+from .builtin_types import BY_CODE, BY_TYPE, NAMED, PLAIN, Codec, Items, Refused, numpy_codec, require, type_name
 from .class_types import BUILTIN_ERRORS, class_codec, copy_error, default_name, named_codec
 from .errors import (
     CheckpointError,
@@ -146,7 +146,9 @@ class Serializer:
         except CorruptCheckpointError:
             raise
         except Exception as error:  # anything, MemoryError too: forged bytes may claim any size
-            raise CorruptCheckpointError(f"the bytes are no stored value: {error!r}") from error
+            raise CorruptCheckpointError(
+                f"the bytes are no stored value: {type(error).__name__}: {_text(error)}"
+            ) from error
 
     def encode_error(self, error: BaseException) -> bytes:
         """Turn any exception into bytes. Never fails: what cannot be stored of it is left out, its text never is."""
@@ -155,15 +157,14 @@ class Serializer:
 
     def decode_error(self, data: bytes) -> BaseException:
         """Give back the exception, or a `StoredError` that tells of it if it cannot be made here."""
-        try:
-            name, message, notes, whole = self.decode(data)
-            if whole is not None:
-                return self._read_error(whole)
-        except _UnknownTypeError:
-            pass  # it was known where it was written; what it said must not be lost
-        except (TypeError, ValueError) as error:
-            raise CorruptCheckpointError("the bytes are a stored value, but no exception") from error
-        stored = StoredError(f"{name}: {message}" if message else name, type_name=name, message=message)
+        name, message, notes, whole = _read_error_parts(self.decode(data))
+        if whole is not None:
+            try:
+                return _require_error(self.decode(whole))
+            except CorruptCheckpointError:
+                pass  # undamaged, as the checksum around it says, but unknown here: what it said must not be lost
+        stored = StoredError(f"{name}: {message}" if message else name, type_name=name)
+        stored.message = message
         for note in notes:
             stored.add_note(note)
         return stored
@@ -178,12 +179,6 @@ class Serializer:
         except Exception:  # noqa: BLE001  # the class is the user's and may do anything
             return None
 
-    def _read_error(self, data: bytes) -> BaseException:
-        value = self.decode(data)
-        if not isinstance(value, BaseException):
-            raise CorruptCheckpointError("the bytes are a stored value, but no exception")
-        return value
-
     def _can_encode(self, value: object) -> bool:
         try:
             self.encode(value)
@@ -196,9 +191,7 @@ class Serializer:
         if codec is None:
             return self._own.get(cls) or numpy_codec(cls)
         own = self._own_names.get(codec.mark.data)
-        if own is not None and own.cls is not cls:  # registered after this serializer was made
-            _refuse_same_name(own, codec)
-        return codec
+        return codec if own is None or own.cls is cls else None  # its name would be read as the graph's own class
 
     def _find_named(self, name: bytes) -> Codec:
         # The class of this graph's own schema stands before another that was registered later.
@@ -207,7 +200,7 @@ class Serializer:
             codec = own
         if codec is None:
             kind = name.decode(errors="replace")
-            raise _UnknownTypeError(f"the type {kind!r} is not known here", hint=ask_for(kind.rpartition(":")[2]))
+            raise CorruptCheckpointError(f"the type {kind!r} is not known here", hint=ask_for(kind.rpartition(":")[2]))
         return codec
 
     def _pack(self, value: object) -> bytes:
@@ -239,6 +232,8 @@ class Serializer:
     def _codec_of(self, value: object) -> Codec:
         cls = type(value)
         codec = self._find(cls)
+        if codec is None and cls in _registered:
+            raise Refused("another class has its name in stored bytes", "register it under another name")
         if codec is None:
             raise unknown_type(cls)
         return codec
@@ -248,8 +243,9 @@ class Serializer:
         place, cause = first_fault(value, self._codec_of) or (Place(None, "", value), error)
         path = place.path()
         where = f" at {path}" if path else ""
-        reason = str(cause) if isinstance(cause, Refused) else f"{type(cause).__name__}: {cause}"
-        if isinstance(cause, RecursionError) or str(cause) == "recursion limit exceeded.":  # msgpack's
+        text = _text(cause)
+        reason = text if isinstance(cause, Refused) else f"{type(cause).__name__}: {text}"
+        if isinstance(cause, RecursionError) or text == "recursion limit exceeded.":  # the packer's own words
             reason = "it is nested too deeply"
         hint = cause.hint if isinstance(cause, Refused) else ""
         message = f"cannot store a {type_name(type(place.value))}{where}: {reason}"
@@ -257,10 +253,6 @@ class Serializer:
 
 
 # --- reading ----------------------------------------------------------------------------------------------------------
-
-
-class _UnknownTypeError(CorruptCheckpointError):
-    """Stored bytes name a type that is not registered in this process."""
 
 
 class _Reader:
@@ -305,14 +297,29 @@ class _Reader:
 
 def _text(error: BaseException) -> str:
     try:
-        return str(error)
+        return str.__str__(str(error))  # exactly a str, whatever its class returns
     except Exception:  # noqa: BLE001  # the class is the user's; its text is lost, the fault it stands for must not be
         return "<no text: its __str__ failed>"
 
 
 def _notes(error: BaseException) -> list[str]:
-    notes = getattr(error, "__notes__", ())
-    return [note for note in notes if type(note) is str] if type(notes) is list else []
+    notes = error.__dict__.get("__notes__")
+    return [str.__str__(note) for note in notes if isinstance(note, str)] if isinstance(notes, list) else []
+
+
+def _read_error_parts(parts: Any) -> tuple[str, str, list[str], bytes | None]:
+    try:
+        name, message, notes, whole = require(parts, list)
+        texts = [require(note, str) for note in require(notes, list)]
+        return require(name, str), require(message, str), texts, whole if whole is None else require(whole, bytes)
+    except (TypeError, ValueError) as error:
+        raise CorruptCheckpointError("the bytes are a stored value, but no exception") from error
+
+
+def _require_error(value: object) -> BaseException:
+    if not isinstance(value, BaseException):
+        raise CorruptCheckpointError("the bytes are a stored value, but no exception")
+    return value
 
 
 _ERRORS = (PregelError, CheckpointError, SerializationError, CorruptCheckpointError, ConcurrentRunError)

@@ -17,15 +17,15 @@ import msgpack
 from .checkpoint import ChannelValue, Checkpoint, Commit, Found, Key, Run, Saved, TaskRecord
 from .errors import ConcurrentRunError
 from .saver import Saver, check_name, corrupt, fold_versions, gather_values, id_taken, overtaken, row_taken
-from .sqlite_pool import Pool, Schema, transaction
+from .sqlite_pool import Pool, Schema
 
 # What leads to each version of the schema from the one before. Only ever append.
-# Values and checkpoints may be wide, and wide rows grow several times over in a table without rowid.
+# A commit of one small checkpoint pays for each page that it touches. So rows lie in their key where they can, and the
+# head of a thread is its highest root checkpoint and no column of its own. But wide rows grow several times over in a
+# table without rowid, so wide values lie elsewhere.
 _VERSIONS: tuple[tuple[str, ...], ...] = (
     (
-        """CREATE TABLE threads (
-            thread TEXT NOT NULL PRIMARY KEY, incarnation TEXT NOT NULL, head INTEGER NOT NULL
-        ) WITHOUT ROWID""",
+        "CREATE TABLE threads (thread TEXT NOT NULL PRIMARY KEY, incarnation TEXT NOT NULL) WITHOUT ROWID",
         """CREATE TABLE checkpoints (
             thread TEXT NOT NULL, ns TEXT NOT NULL, id INTEGER NOT NULL,
             parent_ns TEXT NOT NULL, parent_id INTEGER NOT NULL, token TEXT NOT NULL, source TEXT NOT NULL,
@@ -33,12 +33,16 @@ _VERSIONS: tuple[tuple[str, ...], ...] = (
             caller TEXT NOT NULL, fingerprint TEXT NOT NULL, line BLOB NOT NULL, due BLOB NOT NULL,
             complete INTEGER NOT NULL, versions BLOB NOT NULL, metadata BLOB NOT NULL,
             PRIMARY KEY (thread, ns, id)
-        )""",
+        ) WITHOUT ROWID""",
         # A child that keeps its memory is looked up by epoch among all its earlier calls. The root never is.
         "CREATE INDEX checkpoints_by_epoch ON checkpoints (thread, ns, epoch, id) WHERE ns <> ''",
         """CREATE TABLE channel_values (
             thread TEXT NOT NULL, ns TEXT NOT NULL, channel TEXT NOT NULL, version INTEGER NOT NULL,
-            kind TEXT NOT NULL, base INTEGER NOT NULL, data BLOB NOT NULL,
+            kind TEXT NOT NULL, base INTEGER NOT NULL, data BLOB,
+            PRIMARY KEY (thread, ns, channel, version)
+        ) WITHOUT ROWID""",
+        """CREATE TABLE wide_values (
+            thread TEXT NOT NULL, ns TEXT NOT NULL, channel TEXT NOT NULL, version INTEGER NOT NULL, data BLOB NOT NULL,
             PRIMARY KEY (thread, ns, channel, version)
         )""",
         """CREATE TABLE task_records (
@@ -50,7 +54,8 @@ _VERSIONS: tuple[tuple[str, ...], ...] = (
 )
 _SCHEMA = Schema(application_id=0x5052474C, versions=_VERSIONS)  # "PRGL"
 
-_TABLES = ("task_records", "channel_values", "checkpoints", "threads")
+_TABLES = ("task_records", "wide_values", "channel_values", "checkpoints", "threads")
+_WIDE = 600  # bytes; what is longer goes to `wide_values`. At about 1,000 a row would need a second page.
 
 # Reading. Named parameters; CROSS JOIN is SQLite's way to fix the order of a join.
 
@@ -58,19 +63,20 @@ _COLUMNS = (  # in the order of the fields of Checkpoint
     "c.ns, c.id, c.parent_ns, c.parent_id, c.token, c.source, c.status, c.step, c.created_at, c.epoch, c.caller, "
     "c.fingerprint, c.line, c.due, c.complete, c.versions, c.metadata"
 )
+_LINE = Checkpoint._fields.index("line")  # the one field that is not stored as it is
 _TOP = "SELECT max(id) FROM checkpoints WHERE thread = :thread AND ns = :ns"
+_HEAD = "coalesce((SELECT max(id) FROM checkpoints WHERE thread = :thread AND ns = ''), 0)"
 
 
 def _find(choice: str) -> str:
     """Compose the statement that reads the thread, the top of the namespace and the chosen checkpoint."""
     return (
-        f"SELECT t.incarnation, t.head, ({_TOP}), {_COLUMNS} FROM threads AS t"
+        f"SELECT t.incarnation, {_HEAD}, ({_TOP}), {_COLUMNS} FROM threads AS t"
         f" LEFT JOIN checkpoints AS c ON c.thread = :thread AND c.ns = :ns AND c.id = ({choice})"
         " WHERE t.thread = :thread"
     )
 
 
-_FIND_HEAD = _find("t.head")
 _FIND_TOP = _find(_TOP)
 _FIND_ID = _find(":want")
 _FIND_BELOW = _find(f"{_TOP} AND id < :want")
@@ -91,18 +97,23 @@ WITH RECURSIVE walk (depth, id, parent_ns, parent_id, complete, versions) AS (
 )
 SELECT versions, complete, parent_ns, parent_id FROM walk ORDER BY depth DESC
 """
-# The walk carries row numbers and not the data, which may be large and would be copied at every step.
-_VALUES = """
-WITH RECURSIVE chain (place, channel, version, kind, base) AS (
-    SELECT v.rowid, v.channel, v.version, v.kind, v.base FROM json_each(:want) AS j CROSS JOIN channel_values AS v
+# Where the data of value v is, if it is not in its own row.
+_WIDE_OF_V = (
+    "SELECT data FROM wide_values AS w WHERE (thread, ns, channel, version) = (v.thread, v.ns, v.channel, v.version)"
+)
+# The walk carries no data: it may be large and would be copied at every step.
+_VALUES = f"""
+WITH RECURSIVE chain (channel, version, kind, base) AS (
+    SELECT v.channel, v.version, v.kind, v.base FROM json_each(:want) AS j CROSS JOIN channel_values AS v
     WHERE v.thread = :thread AND v.ns = :ns AND v.channel = j.key AND v.version = j.value
     UNION ALL
-    SELECT v.rowid, v.channel, v.version, v.kind, v.base FROM chain AS n CROSS JOIN channel_values AS v
+    SELECT v.channel, v.version, v.kind, v.base FROM chain AS n CROSS JOIN channel_values AS v
     WHERE n.kind = 'delta' AND n.base < n.version
     AND v.thread = :thread AND v.ns = :ns AND v.channel = n.channel AND v.version = n.base
 )
-SELECT v.channel, v.version, v.kind, v.base, v.data
-FROM chain CROSS JOIN channel_values AS v ON v.rowid = chain.place
+SELECT v.channel, v.version, v.kind, v.base, ifnull(v.data, ({_WIDE_OF_V}))
+FROM chain AS n CROSS JOIN channel_values AS v
+WHERE v.thread = :thread AND v.ns = :ns AND v.channel = n.channel AND v.version = n.version
 """
 _RECORDS = """
 SELECT r.ns, r.checkpoint, r.task, r.kind, r.data FROM json_each(:want) AS j CROSS JOIN task_records AS r
@@ -122,19 +133,17 @@ SELECT ns FROM hop WHERE ns IS NOT NULL
 
 # Writing. A row that is there already is passed over and counted, then compared.
 
-_ADD_THREAD = "INSERT INTO threads VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
-_MOVE_HEAD = "UPDATE threads SET head = ? WHERE thread = ? AND incarnation = ? AND head = ?"
-_READ_THREAD = "SELECT thread, incarnation, head FROM threads WHERE thread = ?"
-_ADD_CHECKPOINT = f"""
-INSERT INTO checkpoints SELECT {", ".join("?" * 18)}
-WHERE NOT EXISTS (SELECT 1 FROM checkpoints WHERE thread = ? AND ns = ? AND id >= ?)
-"""
+_RUN = f"SELECT thread, incarnation, {_HEAD} FROM threads WHERE thread = :thread"
+_ADD_THREAD = "INSERT INTO threads VALUES (?, ?)"
+_ADD_CHECKPOINT = f"INSERT INTO checkpoints VALUES ({', '.join('?' * 18)})"
 _ADD_VALUE = "INSERT INTO channel_values VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"
+_ADD_WIDE = "INSERT INTO wide_values VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"
 _ADD_RECORD = "INSERT INTO task_records VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"
 _SAME_CHECKPOINT = "SELECT 1 FROM checkpoints WHERE thread = ? AND ns = ? AND id = ? AND token = ?"
-_SAME_VALUE = """
-SELECT 1 FROM channel_values
-WHERE thread = ? AND ns = ? AND channel = ? AND version = ? AND kind = ? AND base = ? AND data = ?
+_SAME_VALUE = f"""
+SELECT 1 FROM channel_values AS v
+WHERE thread = ? AND ns = ? AND channel = ? AND version = ? AND kind = ? AND base = ?
+AND ifnull(data, ({_WIDE_OF_V})) = ?
 """
 _SAME_RECORD = """
 SELECT 1 FROM task_records WHERE thread = ? AND ns = ? AND checkpoint = ? AND task = ? AND kind = ? AND data = ?
@@ -155,7 +164,7 @@ class SqliteSaver(Saver):
     def get(self, key: Key, epochs: Collection[int] | None = None) -> Found:
         """Read one checkpoint; see `Saver.get`."""
         _check_key(key)
-        with self._pool.lend() as db, transaction(db, "BEGIN"):
+        with self._pool.reading() as db:
             return _get(db, key, *_choose(key, epochs))
 
     def list(self, key: Key, *, before: int | None = None, limit: int | None = None) -> Iterator[Saved]:
@@ -168,7 +177,7 @@ class SqliteSaver(Saver):
         statement, below = (_FIND_TOP, 0) if before is None else (_FIND_BELOW, before)
         incarnation: str | None = None
         while limit is None or limit > 0:
-            with self._pool.lend() as db, transaction(db, "BEGIN"):
+            with self._pool.reading() as db:
                 run, _, saved = _get(db, key, statement, below)
             if run is None or saved is None or incarnation not in (None, run.incarnation):
                 return
@@ -180,18 +189,16 @@ class SqliteSaver(Saver):
     def put(self, run: Run, commits: Sequence[Commit], records: Sequence[TaskRecord]) -> None:
         """Write commits and records in one transaction; see `Saver.put`."""
         _check_names(run, commits, records)
-        with self._pool.lend(writing=True) as db:
-            try:
-                with transaction(db, "BEGIN IMMEDIATE"):
-                    _pass_fence(db, run, commits)
-                    for commit in commits:
-                        _add_commit(db, run, commit)
-                    _add_records(db, run, records)
-            except ConcurrentRunError:
-                # Looked at after the roll-back, so that nothing of this put is taken for something that was there.
-                with transaction(db, "BEGIN"):
-                    if not _was_applied(db, run, commits, records):
-                        raise
+        try:
+            with self._pool.writing() as db:
+                _pass_fence(db, run)
+                _add_commits(db, run, commits)
+                _add_records(db, run, records)
+        except ConcurrentRunError:
+            # Looked at after the roll-back, so that nothing of this put is taken for something that was there.
+            with self._pool.reading() as db:
+                if not _was_applied(db, run, commits, records):
+                    raise
 
     def threads(self) -> Iterator[str]:
         """List thread ids; see `Saver.threads`."""
@@ -201,7 +208,7 @@ class SqliteSaver(Saver):
     def _threads(self) -> Iterator[str]:
         after = ""
         while True:
-            with self._pool.lend() as db:
+            with self._pool.reading() as db:
                 page = [thread_id for (thread_id,) in db.execute(_THREADS, {"after": after})]
             if not page:
                 return
@@ -211,13 +218,13 @@ class SqliteSaver(Saver):
     def namespaces(self, thread_id: str) -> builtins.list[str]:  # plain `list` is the method above
         """Return the namespaces of a thread; see `Saver.namespaces`."""
         check_name("thread id", thread_id)
-        with self._pool.lend() as db:
+        with self._pool.reading() as db:
             return [namespace for (namespace,) in db.execute(_NAMESPACES, {"thread": thread_id})]
 
     def delete_thread(self, thread_id: str) -> None:
         """Remove a thread; see `Saver.delete_thread`."""
         check_name("thread id", thread_id)
-        with self._pool.lend(writing=True) as db, transaction(db, "BEGIN IMMEDIATE"):
+        with self._pool.writing() as db:
             for table in _TABLES:
                 db.execute(f"DELETE FROM {table} WHERE thread = ?", (thread_id,))
 
@@ -248,7 +255,7 @@ def _choose(key: Key, epochs: Collection[int] | None) -> tuple[str, int | str]:
         return _FIND_ID, key.checkpoint_id
     if epochs is not None:
         return _FIND_EPOCH if key.namespace else _FIND_EPOCH_OF_ROOT, json.dumps(list(epochs))
-    return _FIND_TOP if key.namespace else _FIND_HEAD, 0
+    return _FIND_TOP, 0
 
 
 def _get(db: sqlite3.Connection, key: Key, find: str, want: int | str) -> Found:
@@ -283,43 +290,56 @@ def _saved(db: sqlite3.Connection, names: dict[str, Any], checkpoint: Checkpoint
         changes = [row[0] for row in rows]
     versions = fold_versions(thread_id, checkpoint, changes)
     names["want"] = json.dumps(versions)
-    found = {(row[0], row[1]): ChannelValue._make(row) for row in db.execute(_VALUES, names)} if versions else {}
+    rows = db.execute(_VALUES, names).fetchall() if versions else []
+    found = {(row[0], row[1]): ChannelValue._make(row) for row in rows if row[-1] is not None}
     values = gather_values(thread_id, checkpoint, versions, found)
-    names["want"] = json.dumps(checkpoint.line)
+    names["want"] = str([*checkpoint.line])  # numbers print as JSON
     return Saved(checkpoint, versions, values, tuple(map(TaskRecord._make, db.execute(_RECORDS, names))))
 
 
-def _pass_fence(db: sqlite3.Connection, run: Run, commits: Sequence[Commit]) -> None:
-    """Compare the thread's row with what the run knows, and move its head."""
-    head = max((commit.checkpoint.id for commit in commits if not commit.checkpoint.namespace), default=run.head)
-    if run.head == 0 and db.execute(_ADD_THREAD, (run.thread_id, run.incarnation, head)).rowcount:
-        return
-    if head == run.head:  # an update would write a page for nothing
-        if db.execute(_READ_THREAD, (run.thread_id,)).fetchone() == run:
-            return
-    elif db.execute(_MOVE_HEAD, (head, *run)).rowcount:
-        return
-    there = db.execute(_READ_THREAD, (run.thread_id,)).fetchone()
-    raise overtaken(run, there and Run._make(there))
+def _run(db: sqlite3.Connection, thread_id: str) -> Run | None:
+    row = db.execute(_RUN, {"thread": thread_id}).fetchone()
+    return row and Run._make(row)
 
 
-def _add_commit(db: sqlite3.Connection, run: Run, commit: Commit) -> None:
-    c = commit.checkpoint
-    place = (run.thread_id, c.namespace, c.id)
-    row = (run.thread_id, *c._replace(line=msgpack.packb(c.line)))
-    if not db.execute(_ADD_CHECKPOINT, (*row, *place)).rowcount:
-        top = db.execute(_TOP, {"thread": run.thread_id, "ns": c.namespace}).fetchone()[0]
-        raise id_taken(run, c, top)
-    rows = [(run.thread_id, c.namespace, *value) for value in commit.values]
-    if db.executemany(_ADD_VALUE, rows).rowcount < len(rows):
-        for value, values_row in zip(commit.values, rows, strict=True):
-            if db.execute(_SAME_VALUE, values_row).fetchone() is None:
-                raise row_taken(run, value, c.namespace)
+def _pass_fence(db: sqlite3.Connection, run: Run) -> None:
+    """Compare the thread with what the run knows of it."""
+    found = _run(db, run.thread_id)
+    if found is None and run.head == 0:
+        db.execute(_ADD_THREAD, (run.thread_id, run.incarnation))
+    elif found != run:
+        raise overtaken(run, found)
+
+
+def _add_commits(db: sqlite3.Connection, run: Run, commits: Sequence[Commit]) -> None:
+    tops = {"": run.head}
+    for c, values in commits:
+        if c.namespace not in tops:
+            tops[c.namespace] = db.execute(_TOP, {"thread": run.thread_id, "ns": c.namespace}).fetchone()[0] or 0
+        if c.id <= tops[c.namespace]:
+            raise id_taken(run, c, tops[c.namespace])
+        tops[c.namespace] = c.id
+        db.execute(_ADD_CHECKPOINT, (run.thread_id, *c[:_LINE], msgpack.packb(c.line), *c[_LINE + 1 :]))
+        if values:
+            _add_values(db, run, c.namespace, values)
+
+
+def _add_values(db: sqlite3.Connection, run: Run, namespace: str, values: Sequence[ChannelValue]) -> None:
+    place = (run.thread_id, namespace)
+    wide = [(*place, v.channel, v.version, v.data) for v in values if len(v.data) > _WIDE]
+    rows = [(*place, *v) if len(v.data) <= _WIDE else (*place, *v[:-1], None) for v in values]
+    added = db.executemany(_ADD_VALUE, rows).rowcount
+    if wide:
+        db.executemany(_ADD_WIDE, wide)
+    if added < len(rows):
+        for value in values:
+            if db.execute(_SAME_VALUE, (*place, *value)).fetchone() is None:
+                raise row_taken(run, value, namespace)
 
 
 def _add_records(db: sqlite3.Connection, run: Run, records: Sequence[TaskRecord]) -> None:
     rows = [(run.thread_id, *record) for record in records]
-    if db.executemany(_ADD_RECORD, rows).rowcount < len(rows):
+    if rows and db.executemany(_ADD_RECORD, rows).rowcount < len(rows):
         for record, row in zip(records, rows, strict=True):
             if db.execute(_SAME_RECORD, row).fetchone() is None:
                 raise row_taken(run, record, record.namespace)
@@ -327,8 +347,8 @@ def _add_records(db: sqlite3.Connection, run: Run, records: Sequence[TaskRecord]
 
 def _was_applied(db: sqlite3.Connection, run: Run, commits: Sequence[Commit], records: Sequence[TaskRecord]) -> bool:
     """Tell whether exactly this put was written before: its reply was lost. Records alone have no token to go by."""
-    there = db.execute(_READ_THREAD, (run.thread_id,)).fetchone()
-    if not commits or there is None or there[1] != run.incarnation:
+    found = _run(db, run.thread_id)
+    if not commits or found is None or found.incarnation != run.incarnation:
         return False
     places = [(run.thread_id, c.namespace, c.id, c.token) for c, _ in commits]
     return all(db.execute(_SAME_CHECKPOINT, place).fetchone() for place in places) and all(

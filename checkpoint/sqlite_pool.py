@@ -27,7 +27,7 @@ class Schema(NamedTuple):
 
 
 class Pool:
-    """Open connections to the database at `path`, each lent to one thread at a time.
+    """Open connections to the database at `path`, each used by one transaction at a time.
 
     Readers get one each, so nobody who reads waits for a writer's disk. Writers take turns here, where they are woken,
     and not in SQLite, where they would poll. ":memory:" lives in its only connection: all take turns for it.
@@ -40,47 +40,69 @@ class Pool:
     def __init__(self, path: str | os.PathLike[str], schema: Schema, timeout: float) -> None:
         self._single = os.fspath(path) == ":memory:"
         # Absolute, since connections are opened later too, and the process may have changed its directory by then.
-        self._path = ":memory:" if self._single else os.path.abspath(path)
+        self.path = ":memory:" if self._single else os.path.abspath(path)
         self._schema = schema
         self._timeout = timeout
-        self._turn = Lock()
-        self._gate = Condition(Lock())  # guards what follows; waited on by those who need all connections back
-        with _explained(self._path):
-            self._idle = [_connect(self._path, schema, timeout)]  # so a file that cannot be used is refused here
+        self._turn = Lock()  # for writers
+        self._gate = Lock()  # guards what follows
+        self._returned = Condition(self._gate)
+        self._idle: list[sqlite3.Connection] = []
         self._lent = 0
+        self._awaited = False  # somebody waits for all that is lent
         self._closed = False
         with _fork_lock:
             _pools.add(self)
+        self.give_back(self.take(None), None)  # so a file that cannot be used is refused here
 
-    @contextmanager
-    def lend(self, *, writing: bool = False) -> Iterator[sqlite3.Connection]:
-        """Lend a connection for one operation."""
-        turn = self._turn if writing or self._single else None  # kept: a fork puts another in its place
-        if turn and not turn.acquire(timeout=self._timeout):
-            raise CheckpointError(
-                f"{self._path}: waited {self._timeout} s for this process's other threads", hint=_WAIT
-            )
-        try:
-            with _explained(self._path):
-                db = self._take()
-                try:
-                    yield db
-                finally:
-                    self._give_back(db)
-        finally:
-            if turn:
-                turn.release()
+    def reading(self) -> Transaction:
+        """Begin a transaction that sees one instant, to be used with `with`."""
+        return Transaction(self, self._turn if self._single else None, "BEGIN")
+
+    def writing(self) -> Transaction:
+        """Begin a transaction that no other writer can come between, to be used with `with`."""
+        return Transaction(self, self._turn, "BEGIN IMMEDIATE")
 
     def check_open(self) -> None:
         """Refuse if the pool was closed."""
         if self._closed:
-            raise CheckpointError(f"{self._path}: this saver was closed", hint="make a new one; who made it closes it")
+            raise CheckpointError(f"{self.path}: this saver was closed", hint="make a new one; who made it closes it")
 
     def close(self) -> None:
         """Close all connections, after those that are lent have come back."""
         with self._gate:
             self._closed = True
             self._drain()
+
+    def take(self, turn: Lock | None) -> sqlite3.Connection:
+        """Lend a connection, when it is the caller's turn."""
+        if turn and not turn.acquire(timeout=self._timeout):
+            message = f"{self.path}: waited {self._timeout} s for other threads of this process"
+            raise CheckpointError(message, hint=_WAIT, path=self.path)
+        try:
+            with self._gate:
+                self._lent += 1
+                self.check_open()
+                db = self._idle.pop() if self._idle else None
+            return db or _connect(self.path, self._schema, self._timeout)
+        except BaseException:
+            self.give_back(None, turn)
+            raise
+
+    def give_back(self, db: sqlite3.Connection | None, turn: Lock | None) -> None:
+        """Take a connection back, and close it if it cannot be used again."""
+        with self._gate:
+            if db is None:
+                pass  # none could be had
+            # One that is still in a transaction could not roll back, and is good for nothing but closing.
+            elif self._closed or db.in_transaction or len(self._idle) == self.MAX_IDLE:
+                db.close()
+            else:
+                self._idle.append(db)
+            self._lent -= 1
+            if self._awaited:
+                self._returned.notify_all()
+        if turn:
+            turn.release()
 
     def before_fork(self) -> None:
         """Leave no connection open, and the gate shut."""
@@ -94,36 +116,54 @@ class Pool:
             self._lent = 0
         self._gate.release()
 
-    def _take(self) -> sqlite3.Connection:
-        with self._gate:
-            self.check_open()
-            self._lent += 1
-            if self._idle:
-                return self._idle.pop()
-        try:
-            return _connect(self._path, self._schema, self._timeout)
-        except BaseException:
-            with self._gate:
-                self._lent -= 1
-                self._gate.notify_all()
-            raise
-
-    def _give_back(self, db: sqlite3.Connection) -> None:
-        with self._gate:
-            # One that is still in a transaction could not roll back, and is good for nothing but closing.
-            if self._closed or db.in_transaction or len(self._idle) == self.MAX_IDLE:
-                db.close()
-            else:
-                self._idle.append(db)
-            self._lent -= 1
-            self._gate.notify_all()
-
     def _drain(self) -> None:
         """Wait for what is lent, then close what may be closed. The caller has the gate."""
-        self._gate.wait_for(lambda: self._lent == 0, self._timeout)
+        self._awaited = True
+        self._returned.wait_for(lambda: self._lent == 0, self._timeout)
         if self._closed or not self._single:  # a database in memory goes with its connection; a fork may copy it
             while self._idle:
                 self._idle.pop().close()
+
+
+class Transaction:
+    """One transaction on a connection of the pool: all of it or nothing.
+
+    A class and not a generator, since it stands around everything that a run waits for.
+    """
+
+    __slots__ = ("_begin", "_db", "_pool", "_turn")
+
+    def __init__(self, pool: Pool, turn: Lock | None, begin: str) -> None:
+        self._pool = pool
+        self._turn = turn  # kept, since a fork may put another in the pool
+        self._begin = begin
+
+    def __enter__(self) -> sqlite3.Connection:
+        db = self._db = self._pool.take(self._turn)
+        try:
+            db.execute(self._begin)
+        except BaseException as error:
+            self._pool.give_back(db, self._turn)
+            if isinstance(error, sqlite3.Error):
+                raise _explained(error, self._pool.path) from error
+            raise
+        return db
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        db = self._db
+        try:
+            try:
+                if error is None:
+                    db.execute("COMMIT")
+            finally:
+                if db.in_transaction:  # not committed, and not rolled back by the error itself, as some are
+                    db.execute("ROLLBACK")
+        except sqlite3.Error as late:
+            raise _explained(late, self._pool.path) from late
+        finally:
+            self._pool.give_back(db, self._turn)
+        if isinstance(error, sqlite3.Error):
+            raise _explained(error, self._pool.path) from error
 
 
 # SQLite's locks belong to the process and its notes about them to the memory, so a child that inherits an open
@@ -156,32 +196,36 @@ if hasattr(os, "register_at_fork"):  # not on Windows, which cannot fork
     )
 
 
-@contextmanager
-def transaction(db: sqlite3.Connection, begin: str) -> Iterator[None]:
-    """Do all or nothing of what follows."""
-    db.execute(begin)
-    try:
-        yield
-        db.execute("COMMIT")
-    except BaseException:
-        if db.in_transaction:  # some errors have rolled back already
-            db.execute("ROLLBACK")
-        raise
-
-
 def _connect(path: str, schema: Schema, timeout: float) -> sqlite3.Connection:
-    db = sqlite3.connect(path, timeout=timeout, isolation_level=None, check_same_thread=False)
+    """Open a connection to a database that has this schema, or get it first."""
+    db: sqlite3.Connection | None = None
     try:
-        with transaction(db, "BEGIN"):
+        db = sqlite3.connect(path, timeout=timeout, isolation_level=None, check_same_thread=False)
+        with _all_or_nothing(db, "BEGIN"):
             version = _version(db, path, schema)  # before anything is changed in a file that may be another's
         if path != ":memory:":
             _make_durable(db, path, timeout)
         if version < len(schema.versions):
             _migrate(db, path, schema)
-    except BaseException:
-        db.close()
+    except BaseException as error:
+        if db is not None:
+            db.close()
+        if isinstance(error, sqlite3.Error):
+            raise _explained(error, path) from error
         raise
     return db
+
+
+@contextmanager
+def _all_or_nothing(db: sqlite3.Connection, begin: str) -> Iterator[None]:
+    db.execute(begin)
+    try:
+        yield
+        db.execute("COMMIT")
+    except BaseException:
+        if db.in_transaction:
+            db.execute("ROLLBACK")
+        raise
 
 
 def _version(db: sqlite3.Connection, path: str, schema: Schema) -> int:
@@ -203,7 +247,7 @@ def _version(db: sqlite3.Connection, path: str, schema: Schema) -> int:
 
 
 def _migrate(db: sqlite3.Connection, path: str, schema: Schema) -> None:
-    with transaction(db, "BEGIN IMMEDIATE"):
+    with _all_or_nothing(db, "BEGIN IMMEDIATE"):
         version = _version(db, path, schema)  # again: another process may have done it while this one waited
         for statement in chain.from_iterable(schema.versions[version:]):
             db.execute(statement)
@@ -231,7 +275,7 @@ def _write_ahead(db: sqlite3.Connection, timeout: float) -> str:
         try:
             return str(db.execute("PRAGMA journal_mode = WAL").fetchone()[0])
         except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+            if _code(error) != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
                 raise
             time.sleep(0.001)
 
@@ -248,12 +292,12 @@ _EXPLANATIONS: dict[int, tuple[type[CheckpointError], str]] = {
 }
 
 
-@contextmanager
-def _explained(path: str) -> Iterator[None]:
-    """Say of SQLite's own errors which file they are about and what to do."""
-    try:
-        yield
-    except sqlite3.Error as error:
-        code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # without the detail in the higher bits
-        kind, hint = _EXPLANATIONS.get(code, (CheckpointError, ""))
-        raise kind(f"{path}: {error}", hint=hint, path=path) from error
+def _explained(error: sqlite3.Error, path: str) -> CheckpointError:
+    """Say which file SQLite's error is about and what to do."""
+    kind, hint = _EXPLANATIONS.get(_code(error), (CheckpointError, ""))
+    return kind(f"{path}: {error}", hint=hint, path=path)
+
+
+def _code(error: sqlite3.Error) -> int:
+    """Return SQLite's code without the detail in its higher bits; 0 for an error of Python's module itself."""
+    return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF

@@ -6,7 +6,8 @@ whose first item is its codec's mark, an extension type that plain data cannot c
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+import re
+from collections.abc import Iterable
 from itertools import chain
 from struct import Struct
 from typing import Any, Final
@@ -76,19 +77,24 @@ def marked(items: Items) -> Items:
 
 def _has_lookalikes(items: Items) -> bool:
     """Look through plain lists and dicts level by level, so that the loops over the values run in C."""
-    level: Collection[Any] = items
-    while level:
-        kinds = {*map(type, level)}
+    lists: list[list[Any]] = [items]
+    dicts: list[dict[Any, Any]] = []
+    while lists or dicts:
+        level = [*chain.from_iterable(lists), *chain.from_iterable(map(dict.values, dicts))]
+        kinds = {*map(type, level), *_kinds_of_keys(dicts)}
         if not kinds.isdisjoint(LOOKALIKES):
             return True
-        lists: Iterable[list[Any]] = [x for x in level if type(x) is list] if list in kinds else ()
-        dicts: Iterable[dict[Any, Any]] = [x for x in level if type(x) is dict] if dict in kinds else ()
-        level = [
-            *chain.from_iterable(lists),
-            *chain.from_iterable(dicts),
-            *chain.from_iterable(map(dict.values, dicts)),
-        ]
+        lists = [x for x in level if type(x) is list] if list in kinds else []
+        dicts = [x for x in level if type(x) is dict] if dict in kinds else []
     return False
+
+
+def _kinds_of_keys(dicts: list[dict[Any, Any]]) -> Iterable[type]:
+    try:
+        "".join(chain.from_iterable(dicts))  # takes texts only, and is ten times as fast as asking each for its type
+    except TypeError:
+        return map(type, chain.from_iterable(dicts))
+    return ()
 
 
 def refuse_foreign(value: object) -> None:
@@ -109,20 +115,23 @@ def _mark(value: Any) -> Any:
     return value
 
 
+# How an extension begins that can be a time: one of 4, 8 or 12 bytes, then the code, which is -1. The code is written
+# first, so that the search goes from one 0xff to the next.
+_MAY_BE_TIME: Final = re.compile(rb"\xff(?<=[\xd6\xd7\x04\x08\x0c]\xff)")
+
+
 def refuse_timestamps(body: bytes) -> None:
-    """Refuse an extension that the unpacker turns into a time by itself: no hook sees it, and no writer of ours made it.
+    """Refuse an extension that the unpacker turns into a time by itself: no hook sees it, and we never write one.
 
     Nearly all bytes have none of the pairs with which one can begin. Those that do are read header by header.
     """
-    if (
-        b"\xd6\xff" in body or b"\xd7\xff" in body or b"\x04\xff" in body or b"\x08\xff" in body or b"\x0c\xff" in body
-    ) and 0xFF in _extension_codes(body):
+    if _MAY_BE_TIME.search(body) and 0xFF in _extension_codes(body):
         raise CorruptCheckpointError("the bytes contain a mark that this package never writes")
 
 
 def _extension_codes(body: bytes) -> set[int]:
     """Collect the codes of all extensions. Containers need no stack: their items simply follow."""
-    codes = set()
+    codes: set[int] = set()
     at, end = 0, len(body)
     while at < end:
         first = body[at]
@@ -142,7 +151,7 @@ def _extension_codes(body: bytes) -> set[int]:
     return codes
 
 
-# For the first bytes 0xc0 to 0xdf: the bytes that give a length, those that follow in any case, whether it is an extension.
+# For the first bytes 0xc0 to 0xdf: how many bytes give a length, how many follow anyway, whether it is an extension.
 _HEADS: Final[tuple[tuple[int, int, bool], ...]] = (
     *((0, 0, False) for _ in range(4)),  # nil, one that is not used, false, true
     *((width, 0, False) for width in (1, 2, 4)),  # binary

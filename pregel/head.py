@@ -39,10 +39,10 @@ class Head:
         "epoch",
         "handover",
         "line",
-        "metadata",
         "number",
         "parent",
         "reasons",
+        "restored",
         "scheduling",
         "source",
         "status",
@@ -54,7 +54,7 @@ class Head:
         self, channels: Mapping[str, Channel], scheduling: Mapping[str, Channel], initial: Mapping[str, Any]
     ) -> None:
         self.number = 0
-        self.parent: tuple[str, int] = ("", 0)
+        self.parent = 0
         self.step = 0
         self.source: Source = "input"
         self.status: Status = "running"
@@ -67,7 +67,7 @@ class Head:
         self.reasons: tuple[Interrupt, ...] = ()
         self.discarded: tuple[str, ...] = ()
         self.handover: Command | None = None
-        self.metadata: Mapping[str, Any] = {}
+        self.restored = False  # read back, and not yet through a barrier: its tasks may have run before
         self.unlisted = 0  # changes of versions since a checkpoint listed all of them
 
     @property
@@ -77,8 +77,9 @@ class Head:
 
     def advance(self, number: int, source: Source, *, keep_line: bool) -> None:
         """Move on to a new checkpoint; a run that goes on in the same super-step keeps the line."""
-        self.parent = (self.parent[0], self.number)
+        self.parent = self.number
         self.number = number
         self.source = source
         self.line = (*self.line, number) if keep_line else (number,)
         self.discarded = ()
+        self.restored = self.restored and keep_line

@@ -304,12 +304,12 @@ _ID = re.compile(r"[^@#|]+@\d+[^|]*(\|[^@#|]+@\d+[^|]*)*#[^|]+")
 # --- answers ----------------------------------------------------------------------------------------------------
 
 
-def bind_answers(resume: Any, questions: Sequence[Interrupt]) -> dict[str, Any]:
+def bind_answers(resume: Any, questions: Sequence[Interrupt], *, exact: bool) -> dict[str, Any]:
     """Return the answers by interrupt id, from a `Command(resume=...)` (rule 6.6). Raises InvalidAnswerError."""
     ids = [question.id or "" for question in questions if question.when == "inside"]
     if not ids:
         raise InvalidAnswerError("no question is pending", hint="use invoke(None) to go on", pending=())
-    if isinstance(resume, Mapping) and resume:
+    if isinstance(resume, Mapping) and resume and not exact:
         keys = set(resume)
         if keys <= set(ids):
             return dict(resume)

@@ -7,18 +7,17 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import msgpack
-
-from .channels import MISSING
-from .checkpoint import ChannelValue, Checkpoint, Commit, Saved, SerializationError, Serializer, TaskRecord
+from .channels import MISSING, Overwrite
+from .checkpoint import ChannelValue, Checkpoint, Commit, Saved, SerializationError, Serializer, TaskRecord, pack_versions, register_type
 from .errors import CorruptCheckpointError, PregelError
 from .head import SENDS, Head
+from .interrupt import Interrupt
 from .task import Cancelled, Done, Ending, Failed, Interrupted, NodeTask
+from .types import Command, Send
 
 Encoded = Mapping[str, bytes]
 """The bytes of channel values that are known already, by channel."""
 
-_pack = msgpack.packb
 NO_BYTES: Encoded = {}
 
 
@@ -26,7 +25,15 @@ NO_BYTES: Encoded = {}
 
 
 def commit_of(
-    head: Head, serializer: Serializer, known: Encoded, *, namespace: str, caller: str, fingerprint: str, metadata: bytes
+    head: Head,
+    serializer: Serializer,
+    known: Encoded,
+    *,
+    namespace: str,
+    parent_namespace: str,
+    caller: str,
+    fingerprint: str,
+    metadata: bytes,
 ) -> Commit:
     """Return the commit of a head that has just advanced; only what changed since the last one is encoded."""
     versions: dict[str, int] = {}
@@ -48,7 +55,7 @@ def commit_of(
             values.append(ChannelValue(name, number, "full", 0, data))
         channels.stale.clear()
     head.unlisted += len(versions)
-    complete = not head.parent[1] or head.unlisted >= len(head.channels.versions) + len(head.scheduling.versions)
+    complete = not head.parent or head.unlisted >= len(head.channels.versions) + len(head.scheduling.versions)
     if complete:
         head.unlisted = 0
         stored = head.channels.channels
@@ -59,8 +66,8 @@ def commit_of(
     checkpoint = Checkpoint(
         namespace,
         number,
-        head.parent[0],
-        head.parent[1],
+        parent_namespace,
+        head.parent,
         secrets.token_hex(8),
         head.source,
         head.status,
@@ -72,7 +79,7 @@ def commit_of(
         head.line,
         serializer.encode([due, *rest]),
         complete,
-        _pack(versions),
+        pack_versions(versions),
         metadata,
     )
     return Commit(checkpoint, tuple(values))
@@ -110,11 +117,12 @@ def _encode_packets(serializer: Serializer, packets: Iterable[tuple[int, int, st
 # --- a commit becomes a head ------------------------------------------------------------------------------------
 
 
-def restore(head: Head, saved: Saved, serializer: Serializer, parent: tuple[str, int]) -> None:
+def restore(head: Head, saved: Saved, serializer: Serializer) -> None:
     """Fill a fresh head from what was read. Raises CorruptCheckpointError naming checkpoint and channel."""
     checkpoint = saved.checkpoint
     head.number = checkpoint.id
-    head.parent = parent
+    head.parent = checkpoint.parent_id
+    head.restored = True
     head.step = checkpoint.step
     head.source = checkpoint.source
     head.status = checkpoint.status
@@ -202,3 +210,27 @@ def answers_of(saved: Saved) -> tuple[dict[str, bytes], set[str]]:
     answers = {record.task_id: record.data for record in saved.records if record.kind == "answer"}
     passed = {record.task_id for record in saved.records if record.kind == "passed"}
     return answers, passed
+
+
+# The engine's own values may be part of state and of questions, so every serialiser knows them (rule 12.1).
+register_type(
+    Interrupt,
+    name="pregel.Interrupt",
+    encode=lambda i: (i.value, i.id, i.node, i.namespace, i.when, i.next),
+    decode=lambda fields: Interrupt(*fields),
+)
+register_type(Send, name="pregel.Send", encode=lambda s: (s.node, s.arg), decode=lambda fields: Send(*fields))
+register_type(Overwrite, name="pregel.Overwrite", encode=lambda o: o.value, decode=Overwrite)
+
+
+def _encode_command(command: Command) -> tuple[Any, ...]:
+    answered = command.resume is not MISSING
+    return command.update, command.goto, answered, command.resume if answered else None, command.graph
+
+
+def _decode_command(fields: tuple[Any, ...]) -> Command:
+    update, goto, answered, resume, graph = fields
+    return Command(update=update, goto=goto, resume=resume if answered else MISSING, graph=graph)
+
+
+register_type(Command, name="pregel.Command", encode=_encode_command, decode=_decode_command)

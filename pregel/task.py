@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from copy import copy
 from inspect import iscoroutinefunction, signature
 from typing import Any, Literal, NamedTuple
 
@@ -98,6 +99,13 @@ class PregelNode:
         self.order = 0
         self.targets: tuple[str, ...] = ()
         self.joins: tuple[str, ...] = ()
+
+    def wired(self, writes: tuple[str, ...], routers: tuple[Router, ...]) -> PregelNode:
+        """Return a copy that leads elsewhere: what is compiled does not follow a builder that goes on changing."""
+        node = copy(self)
+        node.writes = writes
+        node.routers = routers
+        return node
 
     def __repr__(self) -> str:
         return f"PregelNode({self.name!r})"

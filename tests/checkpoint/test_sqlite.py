@@ -70,7 +70,7 @@ def change(path: Path, *statements: str) -> None:
 class TestDurability:
     def test_every_connection_writes_ahead_and_syncs_fully(self, saver: SqliteSaver) -> None:
         """10.1: with anything less a power cut takes the last commits."""
-        with saver._pool.lend() as first, saver._pool.lend() as second:
+        with saver._pool.reading() as first, saver._pool.reading() as second:
             assert first is not second
             for db in (first, second):
                 assert db.execute("PRAGMA journal_mode").fetchone() == ("wal",)
@@ -287,6 +287,16 @@ class TestFiles:
         assert "1" in str(error)
         assert str(path) in str(error)
 
+    def test_a_newer_schema_is_refused_by_a_saver_that_is_open_already(self, path: Path) -> None:
+        """10.5: another process may have upgraded the file."""
+        with SqliteSaver(path) as saver:
+            Writer(saver).put(commit(1))
+            with saver._pool.reading():  # so that the next call needs a new connection
+                change(path, "PRAGMA user_version = 9")
+                refusal(StorageVersionError, saver.get, Key("thread"))
+                change(path, "PRAGMA user_version = 1")
+                assert saver.get(Key("thread")).top == 1
+
     def test_a_file_of_another_application_is_refused_and_left_alone(self, path: Path) -> None:
         """10.5"""
         for statement in ("CREATE TABLE theirs (x)", "PRAGMA application_id = 77", "PRAGMA user_version = 1"):
@@ -327,7 +337,7 @@ class TestFiles:
             Writer(saver).put(commit(1))
             (path.parent / "elsewhere").mkdir()
             monkeypatch.chdir("elsewhere")
-            with saver._pool.lend():
+            with saver._pool.reading():
                 assert saver.get(Key("thread")).top == 1
 
     def test_a_damaged_file_is_reported(self, path: Path) -> None:
@@ -347,6 +357,7 @@ class TestFiles:
             ("DELETE FROM channel_values WHERE channel = 'x' AND version = 1", ["thread", "c@1", 3, "x"]),
             ("DELETE FROM channel_values WHERE channel = 'log' AND version = 1", ["thread", "c@1", 3, "log"]),
             ("DELETE FROM channel_values WHERE channel = 'log' AND version = 2", ["thread", "c@1", 3, "log"]),
+            ("DELETE FROM wide_values", ["thread", "c@1", 3, "wide"]),
             ("UPDATE channel_values SET base = 3 WHERE channel = 'log' AND version = 3", ["thread", "c@1", 3, "log"]),
             ("DELETE FROM checkpoints WHERE ns = 'c@1' AND id = 1", ["thread", "c@1", 3]),
             ("UPDATE checkpoints SET parent_id = 3 WHERE ns = 'c@1' AND id = 2", ["thread", "c@1", 3]),
@@ -360,7 +371,7 @@ class TestFiles:
         """12.3"""
         with SqliteSaver(path) as saver:
             writer = Writer(saver)
-            writer.put(commit(1), commit(1, {"log": b"full", "x": b"1"}, namespace="c@1"))
+            writer.put(commit(1), commit(1, {"log": b"full", "x": b"1", "wide": b"w" * 2_000}, namespace="c@1"))
             writer.put(*(commit(n, {"log": (n - 1, b"+")}, namespace="c@1") for n in (2, 3)))
             change(path, statement)
             error = refusal(CorruptCheckpointError, writer.get, "c@1")
@@ -385,7 +396,7 @@ class TestLimits:
 
     def test_a_thread_gives_up_after_its_timeout_when_another_writes(self, path: Path) -> None:
         """10.5"""
-        with SqliteSaver(path, timeout=0.01) as saver, saver._pool.lend(writing=True):
+        with SqliteSaver(path, timeout=0.01) as saver, saver._pool.writing():
             error = refusal(CheckpointError, Writer(saver).put, commit(1))
             assert "timeout" in error.hint
             assert saver.get(Key("thread")).run is None
@@ -394,12 +405,12 @@ class TestLimits:
         """10.1"""
         writer = Writer(saver)
         writer.put(commit(1))
-        with saver._pool.lend() as db:
+        with saver._pool.reading() as db:
             db.execute("PRAGMA max_page_count = 20")
         error = refusal(CheckpointError, writer.put, commit(2, {"x": b"v" * 1_000_000}))
         assert "disk" in error.hint
         assert writer.get().top == 1
-        with saver._pool.lend() as db:
+        with saver._pool.reading() as db:
             db.execute("PRAGMA max_page_count = 1000000")
         writer.put(commit(2, {"x": b"v" * 1_000_000}))
 
@@ -408,7 +419,7 @@ class TestLimits:
         start = threading.Barrier(20)
 
         def hold() -> None:
-            with saver._pool.lend():
+            with saver._pool.reading():
                 start.wait()
 
         with ThreadPoolExecutor(20) as pool:
@@ -422,7 +433,7 @@ class TestLimits:
         lent, go = threading.Event(), threading.Event()
 
         def work() -> None:
-            with saver._pool.lend(writing=True) as db:
+            with saver._pool.writing() as db:
                 lent.set()
                 go.wait()
                 db.execute("SELECT 1 FROM threads")
@@ -470,7 +481,7 @@ class TestWork:
             writer = history(saver, length)
             for read in readings(writer, length):
                 statements: list[str] = []
-                with saver._pool.lend() as db:
+                with saver._pool.reading() as db:
                     db.set_trace_callback(statements.append)
                 read()
                 db.set_trace_callback(None)
@@ -489,7 +500,7 @@ class TestWork:
             nonlocal steps
             writer, measured = history(saver, length), []
             for read in readings(writer, length):
-                with saver._pool.lend() as db:
+                with saver._pool.reading() as db:
                     db.set_progress_handler(count, 20)
                 steps = 0
                 read()
@@ -504,11 +515,12 @@ class TestWork:
         """10.1: one transaction, whatever is kept already."""
         writer = history(saver, 30)
         statements: list[str] = []
-        with saver._pool.lend() as db:
+        with saver._pool.reading() as db:
             db.set_trace_callback(statements.append)
+        statements.clear()  # of the end of this transaction
         writer.put(commit(31, {"x": b"1"}))
         db.set_trace_callback(None)
-        assert [statement.split()[0] for statement in statements] == ["BEGIN", "UPDATE", "INSERT", "INSERT", "COMMIT"]
+        assert [statement.split()[0] for statement in statements] == ["BEGIN", "SELECT", "INSERT", "INSERT", "COMMIT"]
 
     def test_what_only_grows_is_stored_once(self, path: Path) -> None:
         """10.5: bytes follow what was added."""

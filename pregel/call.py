@@ -1,0 +1,285 @@
+"""The arguments of a call become a request and a place to run it; an outcome becomes a result."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from . import rules
+from .channels import MISSING
+from .checkpoint import SerializationError
+from .drive import adrive, drive, finish
+from .effects import Event
+from .errors import InvalidRequestError, InvalidUpdateError, NoCheckpointerError
+from .journal import Journal
+from .loop import Answer, Continue, Edit, Input, Outcome, Request
+from .perform import own
+from .schema import as_mapping
+from .scope import Root, Scope, checkpoint_text
+from .threads import Slots
+from .types import INTERRUPT, Command, Durability, RunConfig, RunOptions, Send
+from .validate import pause_faults, pauses_of
+
+if TYPE_CHECKING:
+    from .engine import Pregel
+
+T = TypeVar("T")
+
+
+class Call(NamedTuple):
+    """A run about to be driven: where, what, and from which checkpoint if not from the head."""
+
+    scope: Scope
+    request: Request
+    number: int | None
+
+    def run(self) -> Outcome:
+        """Drive it in this thread, without a reader."""
+        return exhaust(drive(self.scope, self.request, self.number))
+
+    async def arun(self) -> Outcome:
+        """Drive it on the running event loop, without a reader."""
+        return await finish(adrive(self.scope, self.request, self.number))
+
+
+def exhaust(run: Generator[Event, None, T]) -> T:
+    """Run a driver to its end and return what it returns."""
+    while True:
+        try:
+            next(run)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return] # what the generator returns
+
+
+# --- requests -----------------------------------------------------------------------------------------------------
+
+
+def request_of(graph: Pregel[Any], input: Any, options: RunOptions) -> Request:
+    """Return what an input asks for: None goes on, a Command answers or edits, all else begins (rules 4.4, 5.5, 6.6)."""
+    if input is None:
+        return Continue()
+    if isinstance(input, Command):
+        return _commanded(graph, input)
+    return Input(input_values(graph, input), if_paused=_if_paused(options))
+
+
+def _if_paused(options: RunOptions) -> str:
+    wish = options.get("if_paused", "restart")
+    if wish not in ("restart", "error"):
+        raise InvalidRequestError(f"if_paused must be 'restart' or 'error', not {wish!r}")
+    return wish
+
+
+def _commanded(graph: Pregel[Any], command: Command) -> Request:
+    if command.graph is not None:
+        raise InvalidRequestError("a command given as input cannot address a parent graph")
+    update = _update(graph, command.update)
+    if command.resume is not MISSING:
+        if command.targets:
+            raise InvalidRequestError(
+                "a command cannot answer and jump at once", hint="answer first, or jump without resume= (rule 4.4)"
+            )
+        return Answer(value=command.resume, update=update)
+    gotos, sends = rules.route_command(graph, command.targets, "the command", _sent(graph))
+    if not update and not gotos and not sends:
+        raise InvalidRequestError("the command says nothing: give update=, goto= or resume=")
+    return Edit(update, gotos, sends)
+
+
+def _sent(graph: Pregel[Any]) -> Any:
+    def sent(send: Send) -> tuple[str, Any, bytes]:
+        arg = own(send.arg)
+        return send.node, arg, graph.serializer.encode(arg)
+
+    return sent
+
+
+def input_values(graph: Pregel[Any], input: Any) -> Mapping[str, Any]:
+    """Return the values of an input, copied as rule 2.4 says. Raises InvalidUpdateError for unknown keys."""
+    values = _update(graph, input)
+    known = graph.input_keys if graph.input_keys is not None else graph.channels.keys()
+    if unknown := [name for name in values if name not in known]:
+        raise rules.unknown_keys(unknown, known, "the input")
+    return values
+
+
+def _update(graph: Pregel[Any], update: Any) -> dict[str, Any]:
+    if update is None:
+        return {}
+    mapping = as_mapping(update)
+    if mapping is None:
+        raise InvalidUpdateError(f"expected a mapping of {sorted(graph.channels)}, not {type(update).__name__}")
+    values = {name: own(value) for name, value in mapping.items()}
+    if graph.checkpointer is not None:
+        for name, value in values.items():
+            _check_storable(graph, name, value)
+    return values
+
+
+def _check_storable(graph: Pregel[Any], name: str, value: Any) -> None:
+    channel = graph.channels.get(name)
+    if channel is not None and channel.stored:
+        try:
+            graph.serializer.encode(value)
+        except SerializationError as error:
+            raise SerializationError(f"key {name!r}: {error.args[0]}", hint=error.hint, path=error.path) from error
+
+
+def answer_of(value: Any, answers: Mapping[str, Any] | None) -> Answer:
+    """Return the request of `resume(value)` or `resume(answers={...})`."""
+    if (value is MISSING) == (answers is None):
+        raise InvalidRequestError("give either one answer or answers={id: value}")
+    return Answer(value=value, by_id=answers, exact=True)
+
+
+# --- where a call runs --------------------------------------------------------------------------------------------
+
+
+def prepare(graph: Pregel[Any], request: Request, config: RunConfig | None, options: RunOptions) -> Call:
+    """Return a call of a root run, everything resolved once (rule 11.1). Raises InvalidRequestError."""
+    merged: RunConfig = {**(config or {})}  # type: ignore[typeddict-item] # a copy of a RunConfig is one
+    _check_options(merged, options)
+    configurable = merged.get("configurable", {})
+    thread_id = options.get("thread_id", configurable.get("thread_id"))
+    checkpoint_id = options.get("checkpoint_id", configurable.get("checkpoint_id"))
+    if configurable.get("checkpoint_ns"):
+        raise InvalidRequestError("a run begins in the root graph", hint="leave out checkpoint_ns")
+    journal = None
+    if graph.checkpointer is not None:
+        durability = options.get("durability", "sync")
+        _check_thread(thread_id)
+        _check_durability(durability)
+        journal = Journal(graph.checkpointer, thread_id, durability)
+    elif not isinstance(request, Input):
+        raise NoCheckpointerError(
+            "no checkpointer: the graph keeps nothing to go on from", hint="compile(checkpointer=...)"
+        )
+    root = Root(thread_id or "", journal, merged)
+    scope = Scope(graph, root)
+    _apply(graph, scope, merged, options)
+    return Call(scope, request, number_of(checkpoint_id))
+
+
+def prepare_fork(graph: Pregel[Any], config: RunConfig | None, options: RunOptions) -> Call:
+    """Return a call that replays from the checkpoint that it names."""
+    call = prepare(graph, Continue(), config, options)
+    if call.number is None:
+        raise InvalidRequestError("a fork begins at a checkpoint_id", hint="take one from get_state_history()")
+    return call
+
+
+def prepare_edit(graph: Pregel[Any], config: RunConfig | None, values: Any, thread_id: str | None) -> Call:
+    """Return a call that edits the state and runs nothing (rule 9.3)."""
+    options: RunOptions = {} if thread_id is None else {"thread_id": thread_id}
+    return prepare(graph, Edit(_update(graph, values), run=False), config, options)
+
+
+_KNOWN = frozenset(RunOptions.__annotations__)
+
+
+def _check_options(config: RunConfig, options: RunOptions) -> None:
+    if unknown := sorted(set(options) - _KNOWN):
+        raise InvalidRequestError(f"unknown option {', '.join(map(repr, unknown))}; known are {sorted(_KNOWN)}")
+    if unknown := sorted(set(config) - set(RunConfig.__annotations__)):
+        known = sorted(RunConfig.__annotations__)
+        raise InvalidRequestError(f"unknown config key {', '.join(map(repr, unknown))}; known are {known}")
+
+
+def _check_thread(thread_id: Any) -> None:
+    if thread_id is None:
+        raise InvalidRequestError(
+            "a graph with a checkpointer runs on a thread", hint='pass thread_id="...", or compile without one'
+        )
+    if not isinstance(thread_id, str) or not thread_id or "\0" in thread_id:
+        raise InvalidRequestError(f"a thread_id is non-empty text without NUL, not {thread_id!r}")
+
+
+def _check_durability(durability: Any) -> None:
+    if durability not in Durability.__args__:  # type: ignore[attr-defined] # a Literal has them
+        raise InvalidRequestError(f"durability must be 'sync', 'async' or 'exit', not {durability!r}")
+
+
+def _apply(graph: Pregel[Any], scope: Scope, config: RunConfig, options: RunOptions) -> None:
+    root = scope.root
+    root.context = options.get("context")
+    root.store = graph.store
+    if "grace" in options:
+        root.grace = _seconds("grace", options["grace"], 0.0)
+    if "step_timeout" in options:
+        root.step_timeout = _seconds("step_timeout", options["step_timeout"])
+    limit = options.get("recursion_limit", config.get("recursion_limit"))
+    if limit is not None:
+        scope.limit = _count("recursion_limit", limit)
+    concurrency = options.get("max_concurrency", config.get("max_concurrency"))
+    if concurrency is not None:
+        root.slots = Slots(_count("max_concurrency", concurrency))
+    before, after = options.get("interrupt_before"), options.get("interrupt_after")
+    if before is not None or after is not None:
+        names = list(graph.nodes)
+        faults = [
+            *pause_faults("interrupt_before", before or (), names),
+            *pause_faults("interrupt_after", after or (), names),
+        ]
+        if faults:
+            raise InvalidRequestError("; ".join(faults))
+        given = pauses_of(before or (), after or (), graph.nodes)
+        scope.pauses = rules.Pauses(
+            graph.pauses.before if before is None else given.before,
+            graph.pauses.after if after is None else given.after,
+        )
+    if root.journal is not None:
+        root.metadata = graph.serializer.encode(_metadata(config, options))
+
+
+def _metadata(config: RunConfig, options: RunOptions) -> dict[str, Any]:
+    metadata = {**config.get("metadata", {}), **options.get("metadata", {})}
+    tags = [*config.get("tags", ()), *options.get("tags", ())]
+    run_id = options.get("run_id", config.get("run_id"))
+    return {**metadata, **({"tags": tags} if tags else {}), **({"run_id": run_id} if run_id else {})}
+
+
+def _count(what: str, value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise InvalidRequestError(f"{what} must be a whole number of at least 1, not {value!r}")
+    return value
+
+
+def _seconds(what: str, value: Any, least: float = 0.001) -> float:
+    if not isinstance(value, (int, float)) or isinstance(value, bool) or value < least:
+        raise InvalidRequestError(f"{what} must be a number of seconds of at least {least}, not {value!r}")
+    return float(value)
+
+
+def number_of(checkpoint_id: Any) -> int | None:
+    """Return the number of a checkpoint id. Raises InvalidRequestError for one of another form."""
+    if checkpoint_id is None:
+        return None
+    if isinstance(checkpoint_id, str) and checkpoint_id.isascii() and checkpoint_id.isdigit():
+        return int(checkpoint_id)
+    raise InvalidRequestError(f"{checkpoint_id!r} is no checkpoint id", hint="take one from get_state_history()")
+
+
+# --- results ------------------------------------------------------------------------------------------------------
+
+
+def result(graph: Pregel[Any], outcome: Outcome) -> dict[str, Any]:
+    """Return the output of a root run, with "__interrupt__" if it is paused; raise what ended it (rule 6.4)."""
+    if outcome.error is not None:
+        raise outcome.error
+    values = rules.output(graph, outcome.head)
+    if outcome.status == "paused":
+        values[INTERRUPT] = list(outcome.interrupts)
+    return values
+
+
+def config_after(call: Call, outcome: Outcome) -> RunConfig:
+    """Return the config of the checkpoint that an edit made."""
+    if outcome.error is not None:
+        raise outcome.error
+    return {
+        "configurable": {
+            "thread_id": call.scope.root.thread_id,
+            "checkpoint_ns": call.scope.namespace,
+            "checkpoint_id": checkpoint_text(outcome.head.number),
+        }
+    }

@@ -1,0 +1,118 @@
+"""A graph run by a node of another: as that node, or called inside of it (section 8 of the rules)."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from . import rules
+from .call import exhaust, input_values
+from .drive import adrive, drive, finish
+from .errors import InvalidRequestError
+from .interrupt import GraphInterrupt, ParentCommand
+from .loop import Input, Outcome, Request
+from .perform import Wrote
+from .runtime import Attempt
+from .schema import as_mapping
+from .scope import Scope
+from .types import Command, RunConfig, RunOptions
+
+if TYPE_CHECKING:
+    from .engine import Pregel
+
+
+def is_nested(config: RunConfig | None, options: RunOptions) -> bool:
+    """Whether a call inside a node belongs to it; one that names its own thread is a run of its own (rule 8.6)."""
+    return "thread_id" not in options and "thread_id" not in (config or {}).get("configurable", {})
+
+
+def called_with(graph: Pregel[Any], input: Any, options: RunOptions) -> Request:
+    """Return the request of `child.invoke(input)` inside a node. Raises InvalidRequestError for anything but input."""
+    if input is None or isinstance(input, Command):
+        raise InvalidRequestError(
+            f"graph {graph.name!r} is called inside a node with {input!r}: a child goes on by itself when its parent does",
+            hint="pass it an input, or a thread_id of its own",
+        )
+    if unknown := sorted(set(options) - {"key"}):
+        raise InvalidRequestError(
+            f"a child inherits {', '.join(unknown)} from its parent", hint="only key= may be given inside a node"
+        )
+    return Input(input_values(graph, input))
+
+
+def started_with(graph: Pregel[Any], view: Any) -> Request:
+    """Return the request of a graph that is a node: the values of the keys that it shares (rule 8.1)."""
+    values = as_mapping(view)
+    if values is None:
+        raise InvalidRequestError(
+            f"graph {graph.name!r} takes a mapping, not {type(view).__name__}", hint="send it a mapping of its keys"
+        )
+    keys = graph.channels.keys() if graph.input_keys is None else graph.input_keys
+    return Input({name: value for name, value in values.items() if name in keys}, exact=True)
+
+
+def run_child(graph: Pregel[Any], attempt: Attempt, request: Request, key: str | None, *, as_node: bool) -> Outcome:
+    """Run a child to its end or pause, in its own namespace."""
+    namespace = attempt.child_namespace(key)
+    if (memo := attempt.finished_call(namespace)) is not None:
+        return memo  # type: ignore[no-any-return] # only outcomes are kept there
+    scope = _scope(graph, attempt, namespace, as_node)
+    with attempt.open_call(scope.signal):
+        outcome = exhaust(drive(scope, request))
+    return _kept(attempt, namespace, outcome)
+
+
+async def arun_child(
+    graph: Pregel[Any], attempt: Attempt, request: Request, key: str | None, *, as_node: bool
+) -> Outcome:
+    """Do `run_child` on the running event loop."""
+    namespace = attempt.child_namespace(key)
+    if (memo := attempt.finished_call(namespace)) is not None:
+        return memo  # type: ignore[no-any-return] # only outcomes are kept there
+    scope = _scope(graph, attempt, namespace, as_node)
+    with attempt.open_call(asyncio.current_task()):
+        outcome = await finish(adrive(scope, request))
+    return _kept(attempt, namespace, outcome)
+
+
+def _scope(graph: Pregel[Any], attempt: Attempt, namespace: str, as_node: bool) -> Scope:
+    if graph.checkpointer is not None and attempt.scope.root.journal is None:
+        raise InvalidRequestError(
+            f"graph {graph.name!r} has a checkpointer and is called under a graph that has none (rule 8.6)",
+            hint="compile the outermost graph with the checkpointer",
+        )
+    return attempt.child_scope(graph, namespace, as_node=as_node)
+
+
+def _kept(attempt: Attempt, namespace: str, outcome: Outcome) -> Outcome:
+    """Note what the call tells the attempt: its questions, or a result that a retry need not compute again."""
+    if outcome.error is not None:
+        raise outcome.error
+    if outcome.status == "paused":
+        for question in outcome.interrupts:
+            attempt.note(question)
+        error = GraphInterrupt([question.value for question in outcome.interrupts])
+        error.interrupts = outcome.interrupts
+        if len(outcome.interrupts) == 1:
+            error.value = outcome.interrupts[0].value
+        raise error
+    attempt.finish_call(namespace, outcome)
+    return outcome
+
+
+def returned(graph: Pregel[Any], outcome: Outcome) -> dict[str, Any]:
+    """Return the output of a call inside a node; raise ParentCommand for a command that it hands over (rule 4.2)."""
+    if outcome.status == "handed_over":
+        raise ParentCommand(outcome.head.handover)
+    return rules.output(graph, outcome.head)
+
+
+def handed_back(graph: Pregel[Any], attempt: Attempt, outcome: Outcome) -> Command | Wrote:
+    """Return what a graph that is a node gives its parent: its own writes, or a command (rules 4.2, 8.1)."""
+    command = outcome.head.handover
+    if outcome.status == "handed_over" and command is not None:
+        return Command(update=command.update, goto=command.goto)
+    parent = attempt.scope.graph
+    keys: Any = parent.channels.keys() if graph.output_keys is None else graph.output_keys & parent.channels.keys()
+    return Wrote([(n, v) for n, v in rules.handed_back(outcome.head, parent.reduced) if n in keys])
+

@@ -1,0 +1,291 @@
+"""What a node can reach: questions, the run's context, its writer, child calls. All of it is bound to the attempt."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar, copy_context
+from typing import Any, Generic, TypeVar
+
+from .effects import Event
+from .errors import AttemptEnded, BranchError, InvalidRequestError
+from .head import Head
+from .interrupt import GraphInterrupt, Interrupt
+from .rules import join
+from .scope import Scope, config_of
+from .task import NodeTask, escape
+from .threads import StopSignal, branch
+
+ContextT = TypeVar("ContextT")
+StreamWriter = Callable[[Any], None]
+
+_here: ContextVar[Attempt | None] = ContextVar("pregel_attempt", default=None)
+
+
+class Attempt:
+    """One attempt of one task. After it has ended, everything that a node reached through it is refused."""
+
+    __slots__ = (
+        "_branch",
+        "_calls",
+        "_prefix",
+        "_questions",
+        "asked",
+        "calls",
+        "ended",
+        "head",
+        "memos",
+        "number",
+        "scope",
+        "signal",
+        "task",
+    )
+
+    def __init__(self, task: NodeTask, scope: Scope, head: Head, number: int = 1) -> None:
+        self.task = task
+        self.scope = scope
+        self.head = head
+        self.number = number
+        self.signal: StopSignal = scope.signal
+        self.ended = False
+        self.asked: list[Interrupt] = []
+        self.memos: dict[str, Any] = {}  # outcomes of finished child calls, for the next attempt
+        self.calls: list[Any] = []  # child calls that are running in branches of the node
+        self._branch: object = None
+        self._questions = 0
+        self._calls = 0
+        self._prefix: str | None = None
+
+    def check(self) -> None:
+        """Raise AttemptEnded unless the attempt is still going on."""
+        if self.ended or self.signal.cut_off:
+            raise AttemptEnded(
+                f"task {self.task.id!r} (attempt {self.number}) has ended",
+                hint="let the node wait for what it starts",
+                task=self.task.id,
+            )
+
+    @property
+    def prefix(self) -> str:
+        """The namespace of the task's own things: its id below the namespace of its graph."""
+        if self._prefix is None:
+            self._prefix = join(self.scope.namespace, self.task.id)
+        return self._prefix
+
+    # --- questions ----------------------------------------------------------------------------------------------
+
+    def ask(self, value: Any, key: str | None) -> Any:
+        """Return the answer to a question, or note the question and raise (rules 6.1, 6.8)."""
+        self.check()
+        question = self.question(value, key)
+        if self.is_answered(question):
+            return self.answer(question.id or "")
+        self.note(question)
+        interrupt = GraphInterrupt(value)
+        interrupt.interrupts = (question,)
+        raise interrupt
+
+    def question(self, value: Any, key: str | None) -> Interrupt:
+        """Return the next question of this attempt, with its id."""
+        if key is None:
+            self._one_branch("a question")
+            mark = str(self._questions)
+            self._questions += 1
+        else:
+            mark = f"={escape(str(key))}"
+        where = tuple(self.scope.namespace.split("|")) if self.scope.namespace else ()
+        node = self.task.node.name
+        return Interrupt(value, f"{self.prefix}#{mark}", node, where, "inside", (node,))
+
+    def note(self, question: Interrupt) -> None:
+        """Note a question: whatever the node does now, its task ends by asking."""
+        if all(question.id != other.id for other in self.asked):
+            self.asked.append(question)
+
+    def is_answered(self, question: Interrupt) -> bool:
+        """Whether there is an answer for a question."""
+        return question.id in self.scope.root.answers
+
+    def answer(self, id_: str) -> Any:
+        """Return an answer, a fresh object each time."""
+        return self.scope.graph.serializer.decode(self.scope.root.answers[id_])
+
+    def answers(self) -> dict[int | str, Any]:
+        """Return this task's own answers by index or key."""
+        start = f"{self.prefix}#"
+        found: dict[int | str, Any] = {}
+        for id_ in self.scope.root.answers:
+            if id_.startswith(start) and "|" not in (mark := id_[len(start) :]):
+                found[mark[1:] if mark[0] == "=" else int(mark)] = self.answer(id_)
+        return found
+
+    def _one_branch(self, what: str) -> None:
+        here = branch()
+        if self._branch is None:
+            self._branch = here
+        elif self._branch != here:
+            raise BranchError(
+                f"node {self.task.node.name!r} asks for {what} from a second branch, where order says nothing",
+                hint="give each of them a key",
+                node=self.task.node.name,
+            )
+
+    # --- child calls ----------------------------------------------------------------------------------------------
+
+    def child_namespace(self, key: str | None) -> str:
+        """Return the namespace of the next child call, or of the one with this key (rule 8.4)."""
+        self.check()
+        if key is not None:
+            return f"{self.prefix}#={escape(str(key))}"
+        self._one_branch("a child call")
+        number = self._calls
+        self._calls += 1
+        return f"{self.prefix}#{number}" if number else self.prefix
+
+    def finished_call(self, namespace: str) -> Any:
+        """Return the outcome of a call that an earlier attempt finished, or None (rule 5.7)."""
+        return self.memos.get(namespace)
+
+    def finish_call(self, namespace: str, outcome: Any) -> None:
+        """Keep the outcome of a call for the next attempt."""
+        if self.task.node.retry_policy:
+            self.memos[namespace] = outcome
+
+    @contextmanager
+    def open_call(self, handle: Any) -> Iterator[None]:
+        """Count a child call as running: the task does not end before it (rule 5.9)."""
+        self.calls.append(handle)
+        try:
+            yield
+        finally:
+            self.calls.remove(handle)
+
+    def child_scope(self, graph: Any, namespace: str, *, as_node: bool) -> Scope:
+        """Return where a child runs: in its own namespace, on what the root run shares (rule 8.6)."""
+        parent, head = self.scope, self.head
+        scope = Scope(graph, parent.root, parent.modes if parent.root.subgraphs else frozenset())
+        scope.namespace = namespace
+        scope.parent_namespace = parent.namespace
+        scope.nested = True
+        scope.epochs = head.line
+        scope.epoch = head.number
+        scope.fresh = not head.restored and self.number == 1
+        scope.lent = parent.lent
+        scope.signal = StopSignal(self.signal)
+        if as_node:
+            scope.collect = parent.graph.reduced & graph.channels.keys()
+        return scope
+
+
+def current() -> Attempt:
+    """Return the attempt whose node is calling. Raises InvalidRequestError outside of a node."""
+    attempt = _here.get()
+    if attempt is None:
+        raise InvalidRequestError(
+            "this works only inside a node of a running graph",
+            hint="in a thread of your own, wrap what it runs in runtime.bind(...)",
+        )
+    return attempt
+
+
+class Runtime(Generic[ContextT]):
+    """What a node may use besides its input; declare a parameter `runtime: Runtime[MyContext]` to get it.
+
+    It serves its attempt only: afterwards every use raises AttemptEnded.
+    """
+
+    __slots__ = ("_attempt",)
+
+    def __init__(self, attempt: Attempt) -> None:
+        self._attempt = attempt
+
+    @property
+    def context(self) -> ContextT:
+        """What the caller passed as `context=` (rule 11.3)."""
+        return self._live.scope.root.context  # type: ignore[no-any-return] # the caller vouches for ContextT
+
+    @property
+    def store(self) -> Any:
+        """The store that the graph was compiled with, or None."""
+        return self._live.scope.root.store
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        """The caller's config with the ids of where this node runs."""
+        attempt = self._live
+        return config_of(attempt.scope, attempt.scope.namespace, attempt.head.number)
+
+    @property
+    def answers(self) -> Mapping[int | str, Any]:
+        """The answers to this task's own questions, by index or key (rule 6.1)."""
+        return self._live.answers()
+
+    @property
+    def attempt(self) -> int:
+        """The number of this attempt, from 1 (rule 5.7)."""
+        return self._attempt.number
+
+    @property
+    def task_id(self) -> str:
+        """The id of this task within its graph."""
+        return self._attempt.task.id
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the task was told to stop; a thread that runs long should look now and then (rule 5.3)."""
+        return self._attempt.signal.stopped
+
+    def writer(self, data: Any) -> None:
+        """Send a custom event to whoever streams this run (rule 13.1)."""
+        attempt = self._live
+        sink = attempt.scope.root.sink
+        if sink is not None:
+            sink(Event("custom", data, attempt.scope.namespace))
+
+    def bind(self, fn: Callable[..., Any]) -> Callable[..., Any]:
+        """Return `fn` bound to this task, for a thread that the node starts itself (rule 8.6)."""
+        context = copy_context()
+
+        def bound(*args: Any, **kwargs: Any) -> Any:
+            return context.copy().run(fn, *args, **kwargs)
+
+        return bound
+
+    @property
+    def _live(self) -> Attempt:
+        self._attempt.check()
+        return self._attempt
+
+
+def interrupt(value: Any = None, key: str | None = None) -> Any:
+    """Ask the caller of the run, from anywhere inside a node; returns the answer once there is one (rule 6.1).
+
+    Without a key, questions are told apart by their order within the node, which runs again from its start when an
+    answer arrives (rule 6.8). A key names a question whatever the order.
+    """
+    return current().ask(value, key)
+
+
+def get_runtime() -> Runtime[Any]:
+    """Return the runtime of the node that is calling (rule 1.2)."""
+    return Runtime(current())
+
+
+def get_config() -> Mapping[str, Any]:
+    """Return the config of the node that is calling (rule 1.2)."""
+    return get_runtime().config
+
+
+def get_stream_writer() -> StreamWriter:
+    """Return the writer of custom events of the node that is calling (rule 1.2)."""
+    return get_runtime().writer
+
+
+def enclosing() -> Attempt | None:
+    """Return the attempt that is calling, None outside of nodes."""
+    return _here.get()
+
+
+def enter(attempt: Attempt) -> None:
+    """Make an attempt the one that is calling, in this context."""
+    _here.set(attempt)

@@ -1,0 +1,134 @@
+"""Where a run stands among others: what it shares with its whole root run, and what is its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from contextvars import Context, copy_context
+from typing import Any, Protocol
+
+from .channels import BarrierChannel, Channel
+from .checkpoint import Serializer
+from .effects import Event
+from .journal import Journal
+from .rules import Pauses
+from .task import PregelNode
+from .threads import Slots, StopSignal
+from .types import Isolation, RunConfig
+
+NO_PAUSES = Pauses()
+NO_MODES: frozenset[str] = frozenset()
+DEFAULT_LIMIT = 10_000
+"""Super-steps that a run may take (rule 3.5)."""
+DEFAULT_GRACE = 5.0
+"""Seconds that cancelled threads are waited for (rule 5.3)."""
+
+
+class Graph(Protocol):
+    """A compiled graph, as the engine reads it."""
+
+    name: str
+    nodes: Mapping[str, PregelNode]
+    channels: Mapping[str, Channel]
+    scheduling: Mapping[str, Channel]
+    barriers: Mapping[str, BarrierChannel]
+    entry: tuple[str, ...]
+    subscribers: Mapping[str, tuple[str, ...]]
+    output_keys: frozenset[str] | None
+    serializer: Serializer
+    fingerprint: str
+    isolation: Isolation
+    pauses: Pauses
+    reduced: frozenset[str]
+
+    def initial(self) -> dict[str, Any]:
+        """Return fresh default values."""
+
+
+class Root:
+    """What all namespaces of one root run share. Only `answers` and `passed` change, and only as the run begins."""
+
+    __slots__ = (
+        "answers",
+        "config",
+        "context",
+        "grace",
+        "journal",
+        "metadata",
+        "passed",
+        "sink",
+        "slots",
+        "step_timeout",
+        "store",
+        "subgraphs",
+        "thread_id",
+    )
+
+    def __init__(self, thread_id: str, journal: Journal | None, config: RunConfig) -> None:
+        self.thread_id = thread_id
+        self.journal = journal
+        self.config = config
+        self.answers: dict[str, bytes] = {}
+        self.passed: set[str] = set()
+        self.context: Any = None
+        self.store: Any = None
+        self.metadata = b""
+        self.slots: Slots | None = None
+        self.step_timeout: float | None = None
+        self.grace = DEFAULT_GRACE
+        self.sink: Callable[[Event], None] | None = None  # takes events of nodes and nested runs, from any thread
+        self.subgraphs = False
+
+
+class Scope:
+    """Where one run stands: its graph, its namespace, its limits, and what it was called from."""
+
+    __slots__ = (
+        "collect",
+        "context",
+        "epoch",
+        "epochs",
+        "fresh",
+        "graph",
+        "lent",
+        "limit",
+        "modes",
+        "namespace",
+        "nested",
+        "parent_namespace",
+        "pauses",
+        "root",
+        "signal",
+    )
+
+    def __init__(self, graph: Graph, root: Root, modes: frozenset[str] = NO_MODES) -> None:
+        self.graph = graph
+        self.root = root
+        self.modes = modes
+        self.namespace = ""
+        self.parent_namespace = ""
+        self.nested = False
+        self.epochs: Collection[int] | None = None  # the line of the calling run
+        self.epoch = 0
+        self.fresh = False  # certainly nothing stored: the calling task runs for the first time
+        self.limit = DEFAULT_LIMIT
+        self.pauses = graph.pauses
+        self.collect: frozenset[str] = frozenset()  # keys that the calling graph reduces (rule 8.1)
+        self.lent = False  # the calling task holds a slot, which it lends while it waits
+        self.signal = StopSignal()
+        self.context: Context = copy_context()  # taken on the caller's thread: a worker's context is not the caller's
+
+
+def config_of(scope: Scope, namespace: str, checkpoint: int) -> Mapping[str, Any]:
+    """Return the config that a node sees: the caller's, with the ids of where it runs."""
+    configurable = dict(scope.root.config.get("configurable", {}))
+    configurable |= {
+        "thread_id": scope.root.thread_id,
+        "checkpoint_ns": namespace,
+        "checkpoint_id": checkpoint_text(checkpoint),
+    }
+    return {**scope.root.config, "configurable": configurable}
+
+
+def checkpoint_text(number: int) -> str:
+    """Return a checkpoint number as users see it: text whose order is the order of time."""
+    return f"{number:012d}"

@@ -1,0 +1,147 @@
+"""What is kept of a thread, shown as snapshots (rules 9.1, 9.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from . import rules, stored
+from .call import number_of
+from .checkpoint import Found, Key, Saved, Saver
+from .errors import GraphChangedError, InvalidRequestError, NoCheckpointerError
+from .head import Head
+from .interrupt import Interrupt
+from .scope import checkpoint_text
+from .task import Cancelled, Done, Ending, Failed, Interrupted, NodeTask
+from .types import RunConfig, StateSnapshot, TaskSnapshot
+
+if TYPE_CHECKING:
+    from .engine import Pregel
+
+
+class Place(NamedTuple):
+    """Where state lies."""
+
+    saver: Saver
+    key: Key
+
+
+def place_of(graph: Pregel[Any], config: RunConfig | None, thread_id: str | None) -> Place:
+    """Return the place that a config names. Raises NoCheckpointerError, InvalidRequestError."""
+    if graph.checkpointer is None:
+        raise NoCheckpointerError("no checkpointer: the graph keeps no state", hint="compile(checkpointer=...)")
+    configurable = (config or {}).get("configurable", {})
+    thread = thread_id if thread_id is not None else configurable.get("thread_id")
+    if not isinstance(thread, str) or not thread:
+        raise InvalidRequestError("which thread?", hint='pass thread_id="..."')
+    namespace = configurable.get("checkpoint_ns", "")
+    return Place(graph.checkpointer, Key(thread, namespace, number_of(configurable.get("checkpoint_id"))))
+
+
+def number_in(config: RunConfig | None) -> int | None:
+    """Return the checkpoint number that a config names, if any."""
+    return number_of((config or {}).get("configurable", {}).get("checkpoint_id"))
+
+
+def snapshot(graph: Pregel[Any], place: Place, found: Found) -> StateSnapshot:
+    """Return what a read found; an unknown thread gives an empty snapshot."""
+    if found.saved is None:
+        return StateSnapshot({}, (), _config(place.key, None), {}, None, None, (), (), None)
+    return shown(graph, place.key, found.saved)
+
+
+def shown(graph: Pregel[Any], key: Key, saved: Saved) -> StateSnapshot:
+    """Return one stored checkpoint as a snapshot. Raises GraphChangedError."""
+    checkpoint = saved.checkpoint
+    head = Head(graph.channels, graph.scheduling, graph.initial())
+    if missing := stored.missing_channels(saved, head):
+        raise GraphChangedError(
+            f"checkpoint {checkpoint.id} of thread {key.thread_id!r} holds channels that the graph no longer has: {missing}",
+            missing=tuple(missing),
+        )
+    stored.restore(head, saved, graph.serializer)
+    tasks = _tasks(graph, head)
+    endings = stored.endings_of(saved, tasks, graph.serializer)
+    answers, passed = stored.answers_of(saved)
+    answered = answers.keys() | passed
+    shown_tasks = tuple(_task(task, endings.get(task.id), answered) for task in tasks)
+    asked = [interrupt for task in shown_tasks for interrupt in task.interrupts]
+    metadata = {
+        **graph.serializer.decode(checkpoint.metadata),
+        "source": checkpoint.source,
+        "step": checkpoint.step,
+        **({"discarded": list(head.discarded)} if head.discarded else {}),
+    }
+    return StateSnapshot(
+        values=rules.output(graph, head),
+        next=tuple(dict.fromkeys(task.name for task in shown_tasks if task.status != "done")),
+        config=_config(key, checkpoint.id),
+        metadata=metadata,
+        created_at=datetime.fromtimestamp(checkpoint.created_at, UTC).isoformat(),
+        parent_config=_config(key, checkpoint.parent_id) if checkpoint.parent_id else None,
+        tasks=shown_tasks,
+        interrupts=(*head.reasons, *asked),
+        status=checkpoint.status,
+        stalled=_stalled(graph, head) if checkpoint.status == "done" else {},
+    )
+
+
+def _tasks(graph: Pregel[Any], head: Head) -> list[NodeTask]:
+    if gone := [name for name in head.due if name not in graph.nodes]:
+        raise GraphChangedError(f"the graph no longer has the pending {gone}", missing=tuple(gone))
+    return [] if head.status == "handed_over" else rules.plan(graph, head)
+
+
+def _task(task: NodeTask, ending: Ending | None, answered: Any) -> TaskSnapshot:
+    name = task.node.name
+    if isinstance(ending, Done):
+        return TaskSnapshot(task.id, name, "done", result={key: value for key, value, _ in ending.writes})
+    if isinstance(ending, Failed):
+        return TaskSnapshot(task.id, name, "failed", error=ending.error)
+    if isinstance(ending, Cancelled):
+        return TaskSnapshot(task.id, name, "cancelled")
+    if isinstance(ending, Interrupted) and (left := _unanswered(ending, answered)):
+        return TaskSnapshot(task.id, name, "interrupted", interrupts=left)
+    return TaskSnapshot(task.id, name, "pending")
+
+
+def _unanswered(ending: Interrupted, answered: Any) -> tuple[Interrupt, ...]:
+    return tuple(interrupt for interrupt in ending.interrupts if interrupt.id not in answered)
+
+
+def _stalled(graph: Pregel[Any], head: Head) -> Mapping[str, tuple[str, ...]]:
+    values = head.scheduling.values
+    return {channel.target: tuple(values[name]) for name, channel in graph.barriers.items() if name in values}
+
+
+def _config(key: Key, number: int | None) -> RunConfig:
+    configurable: dict[str, Any] = {"thread_id": key.thread_id, "checkpoint_ns": key.namespace}
+    if number is not None:
+        configurable["checkpoint_id"] = checkpoint_text(number)
+    return {"configurable": configurable}
+
+
+class Wanted:
+    """Which states of a history are shown: those whose metadata match, up to a limit."""
+
+    __slots__ = ("_filter", "_graph", "_key", "_left")
+
+    def __init__(self, graph: Pregel[Any], key: Key, filter: Mapping[str, Any], limit: int | None) -> None:
+        self._graph = graph
+        self._key = key
+        self._filter = filter
+        self._left = limit
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the limit is reached."""
+        return self._left is not None and self._left <= 0
+
+    def shown(self, saved: Saved) -> Iterator[StateSnapshot]:
+        """Yield the state if it is wanted."""
+        state = shown(self._graph, self._key, saved)
+        if all(name in state.metadata and state.metadata[name] == value for name, value in self._filter.items()):
+            if self._left is not None:
+                self._left -= 1
+            yield state

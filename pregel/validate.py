@@ -1,0 +1,202 @@
+"""All that can be known to be wrong with a graph before it runs, in one error (rule 1.5)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
+
+from .channels import BinaryOperatorAggregate, Channel
+from .errors import GraphValidationError
+from .rules import Pauses
+from .schema import takes_two
+from .types import END, START, Command
+
+Groups = tuple[frozenset[str], ...]
+
+
+class Edge(NamedTuple):
+    """A static edge."""
+
+    source: str
+    target: str
+
+
+class Join(NamedTuple):
+    """An edge that waits for one of each group."""
+
+    groups: Groups
+    target: str
+
+
+class Branch(NamedTuple):
+    """A conditional edge; `targets` is what it may lead to, None if that is not known."""
+
+    source: str
+    name: str
+    targets: tuple[str, ...] | None
+
+
+class Drawing(NamedTuple):
+    """What was built, as far as its shape goes. `jumps` are the targets that nodes declare or annotate, by node."""
+
+    nodes: Collection[str]
+    edges: Sequence[Edge]
+    joins: Sequence[Join]
+    branches: Sequence[Branch]
+    jumps: Mapping[str, tuple[str, ...] | None]
+
+
+def check(drawing: Drawing, channels: Mapping[str, Channel], faults: Iterable[str] = ()) -> None:
+    """Raise GraphValidationError listing every fault of a graph, those found before included."""
+    found = [*faults, *_faults(drawing, channels)]
+    if found:
+        lines = "".join(f"\n - {fault}" for fault in found)
+        raise GraphValidationError(f"the graph has {len(found)} fault(s):{lines}", faults=tuple(found))
+
+
+def _faults(drawing: Drawing, channels: Mapping[str, Channel]) -> Iterator[str]:
+    yield from _unknown_names(drawing)
+    yield from _reducers(channels)
+    yield from _reachability(drawing)
+
+
+def nearest(name: object, known: Iterable[str]) -> str:
+    """Return what a wrong name was probably meant to be, as the end of a sentence."""
+    names = list(known)
+    close = get_close_matches(str(name), names, n=1)
+    return f"did you mean {close[0]!r}?" if close else f"known are {names}"
+
+
+def unknown(what: str, name: object, known: Collection[str]) -> str:
+    """Return the sentence for a name that is no node."""
+    return f"{what} names {name!r}, which is no node; {nearest(name, known)}"
+
+
+def _unknown_names(drawing: Drawing) -> Iterator[str]:
+    nodes = drawing.nodes
+    sources, targets = {*nodes, START}, {*nodes, END}
+
+    def wrong(what: str, names: Iterable[str], known: Collection[str]) -> Iterator[str]:
+        return (unknown(what, name, sorted(known)) for name in names if name not in known)
+
+    for source, target in drawing.edges:
+        yield from wrong(f"edge {source!r} -> {target!r}", [source], sources)
+        yield from wrong(f"edge {source!r} -> {target!r}", [target], targets)
+    for groups, target in drawing.joins:
+        what = f"join before {target!r}"
+        yield from wrong(what, sorted(frozenset().union(*groups)), sources)
+        yield from wrong(what, [target], nodes)
+    for source, name, leads in drawing.branches:
+        yield from wrong(f"conditional edge {name!r}", [source], sources)
+        yield from wrong(f"conditional edge {name!r} of {source!r}", leads or (), targets)
+    for name, jumps in drawing.jumps.items():
+        yield from wrong(f"a destination of {name!r}", jumps or (), targets)
+
+
+def _reducers(channels: Mapping[str, Channel]) -> Iterator[str]:
+    for key, channel in channels.items():
+        if isinstance(channel, BinaryOperatorAggregate) and not takes_two(channel.operator):
+            yield f"the reducer of {key!r} does not take two arguments: {channel.operator!r}"
+
+
+def _reachability(drawing: Drawing) -> Iterator[str]:
+    nodes = set(drawing.nodes)
+    if not nodes:
+        yield "the graph has no nodes"
+        return
+    starts = [edge.target for edge in drawing.edges if edge.source == START]
+    open_starts = [branch for branch in drawing.branches if branch.source == START]
+    joined = [join for join in drawing.joins if any(START in group for group in join.groups)]
+    if not starts and not open_starts and not joined:
+        yield "the graph has no entry; add an edge from START or set_entry_point()"
+        return
+    reached = _reached(drawing, nodes)
+    for name in sorted(nodes - reached):
+        yield f"node {name!r} cannot be reached from START"
+    for join in drawing.joins:
+        for group in join.groups:
+            if join.target in reached and nodes >= group - {START} and not group & (reached | {START}):
+                yield f"the join before {join.target!r} can never fill: none of {sorted(group)} is reached"
+
+
+def _reached(drawing: Drawing, nodes: set[str]) -> set[str]:
+    ways: dict[str, set[str]] = {}
+    for source, target in drawing.edges:
+        ways.setdefault(source, set()).add(target)
+    for groups, target in drawing.joins:
+        for source in frozenset().union(*groups):
+            ways.setdefault(source, set()).add(target)
+    for source, _, leads in drawing.branches:
+        ways.setdefault(source, set()).update(nodes if leads is None else leads)
+    for source, jumps in drawing.jumps.items():
+        ways.setdefault(source, set()).update(nodes if jumps is None else jumps)
+    reached: set[str] = set()
+    todo = [START]
+    while todo:
+        for target in ways.get(todo.pop(), set()) & nodes - reached:
+            reached.add(target)
+            todo.append(target)
+    return reached
+
+
+def pause_faults(what: str, names: Sequence[str] | str, known: Sequence[str]) -> list[str]:
+    """Return the faults of a list of nodes to pause at."""
+    if names == "*":
+        return []
+    if isinstance(names, str):
+        return [f'{what} takes a list of names or "*", not {names!r}']
+    return [unknown(what, name, known) for name in names if name not in known]
+
+
+def pauses_of(before: Sequence[str] | str, after: Sequence[str] | str, nodes: Iterable[str]) -> Pauses:
+    """Return the nodes to pause at, "*" being all."""
+    every = frozenset(name for name in nodes if name != START)
+    return Pauses(every if before == "*" else frozenset(before), every if after == "*" else frozenset(after))
+
+
+# --- what functions say of their targets --------------------------------------------------------------------------
+
+
+def annotated_targets(fn: Callable[..., Any]) -> tuple[str, ...] | None:
+    """Return the targets that a router's return annotation names, `Literal["a", "b"]`; None if it names none."""
+    return _literals(_returned(fn)) or None
+
+
+def command_targets(fn: Callable[..., Any]) -> tuple[str, ...] | None | Literal[False]:
+    """Return the targets of a node's `Command[...]` annotation: None if it may jump anywhere, False if nowhere."""
+    returned = _returned(fn)
+    if returned is None:
+        return None if _may_jump(fn) else False
+    if not _mentions_command(returned):
+        return False
+    return _literals(returned) or None
+
+
+def _returned(fn: Any) -> Any:
+    target = fn if hasattr(fn, "__annotations__") else getattr(type(fn), "__call__", None)
+    annotations = getattr(target, "__annotations__", None) or {}
+    if "return" not in annotations:
+        return None
+    if not isinstance(annotations["return"], str):
+        return annotations["return"]
+    try:
+        return get_type_hints(target).get("return")
+    except Exception:  # noqa: BLE001 - an annotation that cannot be resolved says nothing about targets
+        return None
+
+
+def _literals(hint: Any) -> tuple[str, ...]:
+    if get_origin(hint) is Literal:
+        return tuple(value for value in get_args(hint) if isinstance(value, str))
+    return tuple(name for argument in get_args(hint) for name in _literals(argument))
+
+
+def _mentions_command(hint: Any) -> bool:
+    return hint is Command or get_origin(hint) is Command or any(_mentions_command(part) for part in get_args(hint))
+
+
+def _may_jump(fn: Any) -> bool:
+    """Whether a function without annotation may return a command: its code names Command or Send."""
+    code = getattr(fn, "__code__", None)
+    return code is None or not {"Command", "Send"}.isdisjoint(code.co_names + code.co_freevars)
