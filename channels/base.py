@@ -1,7 +1,7 @@
 """What a channel is: the rule by which one piece of state changes.
 
-A channel holds no value. Its methods take the present value (`MISSING` when it is empty) and return the next one, so one
-channel serves every run of a graph at once, and a fold that fails has changed nothing.
+A channel holds no value. Its methods take the present value (`MISSING` when it is empty) and return the next one, so
+one channel serves every run of a graph at once, and a fold that fails has changed nothing.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class Channel:
 
 
 def sole_overwrite(writes: Sequence[Any]) -> Any:
-    """Return the value of the step's Overwrite, or MISSING if there is none. Raises ChannelError beside other writes."""
+    """Return the value of the step's Overwrite, or MISSING without one. Raises ChannelError beside other writes."""
     for write in writes:
         if type(write) is Overwrite:
             if len(writes) > 1:

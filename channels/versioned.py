@@ -58,7 +58,7 @@ class VersionedChannels:
         for name, bucket in buckets.items():
             try:
                 folded[name] = self.channels[name].update(present.get(name, MISSING), bucket)
-            except Exception as error:  # noqa: BLE001 - a reducer is the user's code: whatever it raises is its refusal
+            except Exception as error:
                 raise FoldError(name, error) from error
         return folded
 

@@ -1,6 +1,6 @@
 """The root of the package's errors, and what can go wrong with what is kept.
 
-The root stands here because this is the lowest folder whose errors reach a user; `pregel.errors` adds the rest of the tree.
+The root stands here because this is the lowest folder whose errors reach a user; `pregel.errors` adds the rest.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ def exhaust(run: Generator[Event, None, T]) -> T:
 
 
 def request_of(graph: Pregel[Any], input: Any, options: RunOptions) -> Request:
-    """Return what an input asks for: None goes on, a Command answers or edits, all else begins (rules 4.4, 5.5, 6.6)."""
+    """Return what an input asks for: None goes on, a Command answers or edits, else it begins (rules 4.4, 5.5, 6.6)."""
     if input is None:
         return Continue()
     if isinstance(input, Command):
@@ -137,7 +137,7 @@ def answer_of(value: Any, answers: Mapping[str, Any] | None) -> Answer:
 
 def prepare(graph: Pregel[Any], request: Request, config: RunConfig | None, options: RunOptions) -> Call:
     """Return a call of a root run, everything resolved once (rule 11.1). Raises InvalidRequestError."""
-    merged: RunConfig = {**(config or {})}  # type: ignore[typeddict-item] # a copy of a RunConfig is one
+    merged: RunConfig = {**(config or {})}
     _check_options(merged, options)
     configurable = merged.get("configurable", {})
     thread_id = options.get("thread_id", configurable.get("thread_id"))
@@ -147,9 +147,8 @@ def prepare(graph: Pregel[Any], request: Request, config: RunConfig | None, opti
     journal = None
     if graph.checkpointer is not None:
         durability = options.get("durability", "sync")
-        _check_thread(thread_id)
         _check_durability(durability)
-        journal = Journal(graph.checkpointer, thread_id, durability)
+        journal = Journal(graph.checkpointer, _checked_thread(thread_id), durability)
     elif not isinstance(request, Input):
         raise NoCheckpointerError(
             "no checkpointer: the graph keeps nothing to go on from", hint="compile(checkpointer=...)"
@@ -185,13 +184,14 @@ def _check_options(config: RunConfig, options: RunOptions) -> None:
         raise InvalidRequestError(f"unknown config key {', '.join(map(repr, unknown))}; known are {known}")
 
 
-def _check_thread(thread_id: Any) -> None:
+def _checked_thread(thread_id: Any) -> str:
     if thread_id is None:
         raise InvalidRequestError(
             "a graph with a checkpointer runs on a thread", hint='pass thread_id="...", or compile without one'
         )
     if not isinstance(thread_id, str) or not thread_id or "\0" in thread_id:
         raise InvalidRequestError(f"a thread_id is non-empty text without NUL, not {thread_id!r}")
+    return thread_id
 
 
 def _check_durability(durability: Any) -> None:

@@ -30,7 +30,7 @@ def called_with(graph: Pregel[Any], input: Any, options: RunOptions) -> Request:
     """Return the request of `child.invoke(input)` inside a node. Raises InvalidRequestError for anything but input."""
     if input is None or isinstance(input, Command):
         raise InvalidRequestError(
-            f"graph {graph.name!r} is called inside a node with {input!r}: a child goes on by itself when its parent does",
+            f"graph {graph.name!r} is called inside a node with {input!r}; a child goes on when its parent does",
             hint="pass it an input, or a thread_id of its own",
         )
     if unknown := sorted(set(options) - {"key"}):
@@ -115,4 +115,3 @@ def handed_back(graph: Pregel[Any], attempt: Attempt, outcome: Outcome) -> Comma
     parent = attempt.scope.graph
     keys: Any = parent.channels.keys() if graph.output_keys is None else graph.output_keys & parent.channels.keys()
     return Wrote([(n, v) for n, v in rules.handed_back(outcome.head, parent.reduced) if n in keys])
-

@@ -7,25 +7,29 @@ that nobody can observe: a lone task runs in place, and pools are made when they
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Sequence
 from contextvars import Context
 from time import monotonic
 from types import coroutine
-from typing import Any, assert_never
+from typing import Any, Final, TypeVar, assert_never
 
-from .effects import Cancel, Effect, Emit, Event, Load, Next, Program, Put, Start, Stop
+from .effects import Cancel, Effect, Emit, Event, Load, Next, Put, Start, Stop
 from .errors import TaskCancelled, WrongLoopError
-from .head import Head
 from .journal import Journal
 from .loop import Outcome, PregelLoop, Request
 from .perform import aperform, perform
 from .pool import AsyncInbox, Item, SyncInbox, TaskExecutorPool
 from .scope import Scope
 from .task import Cancelled, Ending, Failed, NodeTask
-from .threads import LOOP, Permits, running_loop
+from .threads import LOOP, Permits
+
+T = TypeVar("T")
 
 watch: Callable[[Effect], None] | None = None
 """A hook for tests: called after each effect was performed, before its reply is used."""
+
+WAITING: Final = object()
+"""Not a reply yet: only events have come."""
 
 
 def drive(scope: Scope, request: Request, number: int | None = None) -> Generator[Event, None, Outcome]:
@@ -42,33 +46,14 @@ def drive(scope: Scope, request: Request, number: int | None = None) -> Generato
                 if world.journal is not None and not scope.nested:
                     world.journal.flush()
                 return outcome
-            reply = None
-            if type(effect) is Start:
-                reply = world.start(effect)
-            elif type(effect) is Next:
-                while (reply := world.next(effect)) is None:
-                    for event in world.events():
-                        try:
-                            yield event
-                        except GeneratorExit as error:
-                            world.closed = error
-                if world.live:
-                    for event in world.events():
-                        try:
-                            yield event
-                        except GeneratorExit as error:
-                            world.closed = error
-            elif type(effect) is Emit:
-                if scope.nested:
-                    world.sink(effect.event)
-                elif world.closed is None:
-                    try:
-                        yield effect.event
-                    except GeneratorExit as error:
-                        world.closed = error
-                        reply = Stop(error)
-            else:
+            reply = WAITING
+            while reply is WAITING:
                 reply = world.perform(effect)
+                for event in world.events():
+                    try:
+                        yield event
+                    except GeneratorExit as error:  # told to the program as the reply of its next effect
+                        world.closed = error
             if watch is not None:
                 watch(effect)
     finally:
@@ -76,175 +61,7 @@ def drive(scope: Scope, request: Request, number: int | None = None) -> Generato
         world.close()
 
 
-class _World:
-    """What both drivers keep: the pool, the deadlines, and a stop that has not been told yet."""
-
-    __slots__ = ("closed", "grace", "head", "journal", "lent", "limit", "live", "lone", "pending", "pool", "scope")
-
-    def __init__(self, scope: Scope) -> None:
-        self.scope = scope
-        self.lent = scope.lent
-        self.journal: Journal | None = scope.root.journal
-        self.pool: TaskExecutorPool | None = None
-        self.lone: NodeTask | None = None
-        self.head: Head | None = None
-        self.limit: float | None = None  # when the step must have ended
-        self.grace: float | None = None  # when cancelled tasks are left behind
-        self.pending: list[Event] = []
-        self.closed: BaseException | None = None
-        self.live = bool(scope.root.sink) and not scope.nested  # somebody reads while tasks run
-
-    def sink(self, event: Event) -> None:
-        """Hand an event to the driver of the root run."""
-        if self.scope.root.sink is not None:
-            self.scope.root.sink(event)
-
-    def begin_step(self, effect: Start, home: str) -> bool:
-        """Note what a step runs on; return whether its only task can run in place."""
-        self.head = effect.head
-        timeout = self.scope.root.step_timeout
-        self.limit = None if timeout is None else monotonic() + timeout
-        in_place = len(effect.tasks) == 1 and timeout is None and not self.live
-        lone = in_place and effect.tasks[0].node.kind in (home, "graph")
-        # a task in the pool holds a slot that its children may use; one in place has only what its own caller lent
-        self.scope.lent = self.lent if lone else self.scope.root.slots is not None
-        return lone
-
-    def deadline(self, effect: Next) -> float | None:
-        if self.grace is not None:
-            return self.grace
-        return self.limit if effect.timeout is not None else None
-
-    def sort(self, items: Sequence[Item]) -> list[Ending]:
-        """Keep events for the reader and return the endings."""
-        assert self.pool is not None
-        if self.live:
-            self.pending += [item for item in items if type(item) is Event]
-        return self.pool.accept(items)
-
-    def events(self) -> list[Event]:
-        """Return the events that have come and forget them."""
-        events, self.pending = self.pending, []
-        return [] if self.closed is not None else events
-
-    def stopped(self) -> Stop:
-        return Stop(TaskCancelled(f"a run in {self.scope.namespace!r} was told to stop"))
-
-
-class _Sync(_World):
-    """Performs effects with threads."""
-
-    __slots__ = ("inbox",)
-
-    def __init__(self, scope: Scope) -> None:
-        super().__init__(scope)
-        self.inbox: SyncInbox | None = None
-        if self.live:
-            self._open()
-
-    def _open(self) -> TaskExecutorPool:
-        self.inbox = inbox = SyncInbox()
-        scope = self.scope
-        if self.live:
-            scope.root.sink = inbox.post
-        if scope.nested:
-            scope.signal.watch(self._wake)
-
-        def run(task: NodeTask) -> Ending:
-            return perform(task, scope, self.head)  # type: ignore[arg-type] # set before anything starts
-
-        async def arun(task: NodeTask) -> Ending:
-            return await aperform(task, scope, self.head)  # type: ignore[arg-type] # set before anything starts
-
-        permits = Permits(scope.root.slots, self.lent)
-        self.pool = TaskExecutorPool(run, arun, inbox=inbox, permits=permits, signal=scope.signal)
-        return self.pool
-
-    def _wake(self) -> None:
-        if self.inbox is not None:
-            self.inbox.post(None)
-
-    def start(self, effect: Start) -> Stop | None:
-        if self.scope.signal.stopped:
-            return self.stopped()
-        if self.closed is not None:
-            return Stop(self.closed)
-        if self.begin_step(effect, "sync"):
-            self.lone = effect.tasks[0]
-            return None
-        if LOOP.is_here() and any(task.node.kind == "async" for task in effect.tasks):
-            name = next(task.node.name for task in effect.tasks if task.node.kind == "async")
-            raise WrongLoopError(
-                f"an async node called invoke() of a graph whose node {name!r} is async: it would wait for its own loop",
-                hint="await child.ainvoke(...) there",
-            )
-        (self.pool or self._open()).start(effect.tasks)
-        return None
-
-    def next(self, effect: Next) -> list[Ending] | Stop | None:
-        """Return endings, [] when time is up, Stop, or None when only events have come."""
-        if self.lone is not None:
-            task, self.lone = self.lone, None
-            return [perform(task, self.scope, self.head)]  # type: ignore[arg-type] # set by start
-        if self.closed is not None and self.grace is None:
-            return Stop(self.closed)
-        if self.scope.nested and self.grace is None and self.scope.signal.stopped:
-            return self.stopped()
-        pool, inbox = self.pool, self.inbox
-        assert pool is not None
-        assert inbox is not None
-        worked = pool.work()
-        if worked is not None:
-            return pool.accept([worked, *self._at_hand()]) or None
-        deadline = self.deadline(effect)
-        try:
-            items = inbox.take(None if deadline is None else max(0.0, deadline - monotonic()))
-        except KeyboardInterrupt as error:
-            return Stop(error)
-        endings = self.sort(items)
-        if endings or items or deadline is None or monotonic() < deadline:
-            return endings or None
-        return pool.abandon() if self.grace is not None else []
-
-    def _at_hand(self) -> list[Item]:
-        assert self.inbox is not None
-        items = self.inbox.take(0)
-        if self.live:
-            self.pending += [item for item in items if type(item) is Event]
-        return items
-
-    def perform(self, effect: Load | Put | Cancel) -> Any:
-        if type(effect) is Put:
-            try:
-                self.journal.put(*effect)  # type: ignore[union-attr] # a loop without a journal writes nothing
-            except Exception as error:  # noqa: BLE001 - the reply says it; nothing is thrown into the program
-                return Stop(error)
-            return None
-        if type(effect) is Load:
-            return self.journal.load(self.scope.namespace, *effect)  # type: ignore[union-attr] # as above
-        if type(effect) is Cancel:
-            self.grace = monotonic() + self.scope.root.grace
-            if self.pool is not None:
-                self.pool.cancel()
-            return None
-        assert_never(effect)
-
-    def close(self) -> None:
-        """Leave nothing running: what the program did not see the end of is told to stop and left behind."""
-        if self.pool is not None:
-            if self.scope.nested:
-                self.scope.signal.unwatch(self._wake)
-            if self.pool.outstanding:
-                self.pool.cancel()
-                self.pool.abandon()
-
-
-# --- asyncio ------------------------------------------------------------------------------------------------------
-
-
-async def adrive(
-    scope: Scope, request: Request, number: int | None = None
-) -> AsyncGenerator[Event | Outcome, None]:
+async def adrive(scope: Scope, request: Request, number: int | None = None) -> AsyncGenerator[Event | Outcome, None]:
     """Perform a run on this event loop, yielding the events of the top run, and its outcome last."""
     program = PregelLoop(scope).run(request, number)
     world = _Async(scope)
@@ -258,169 +75,300 @@ async def adrive(
                 if world.journal is not None and not scope.nested:
                     await world.whole(world.journal.aflush())
                 break
-            reply = None
-            if type(effect) is Start:
-                reply = world.start(effect)
-            elif type(effect) is Next:
-                while (reply := await world.next(effect)) is None:
-                    for event in world.events():
-                        try:
-                            yield event
-                        except GeneratorExit as error:
-                            world.closed = error
-                if world.live:
-                    for event in world.events():
-                        try:
-                            yield event
-                        except GeneratorExit as error:
-                            world.closed = error
-            elif type(effect) is Emit:
-                if scope.nested:
-                    world.sink(effect.event)
-                elif world.closed is None:
-                    try:
-                        yield effect.event
-                    except GeneratorExit as error:
-                        world.closed = error
-                        reply = Stop(error)
-            else:
+            reply = WAITING
+            while reply is WAITING:
                 reply = await world.perform(effect)
+                for event in world.events():
+                    try:
+                        yield event
+                    except GeneratorExit as error:  # told to the program as the reply of its next effect
+                        world.closed = error
             if watch is not None:
                 watch(effect)
     finally:
         program.close()
         world.close()
     if world.cut is not None and outcome.status not in ("failed", "cancelled"):
-        outcome = outcome._replace(status="cancelled", error=world.cut)
+        outcome = outcome._replace(status="cancelled", error=world.cut)  # it came too late for any effect
     if world.closed is None:
         yield outcome
 
 
-@coroutine
-def _in_context(context: Context, awaitable: Any) -> Generator[Any, Any, Any]:
-    """Await a coroutine in another context without a new asyncio task: the current task stays the caller's."""
-    step, value = awaitable.send, None
-    while True:
+async def finish(run: AsyncGenerator[Event | Outcome, None]) -> Outcome:
+    """Run to the end without a reader and return the outcome."""
+    async for item in run:
+        if isinstance(item, Outcome):
+            return item
+    raise AssertionError("a driver ends with an outcome")
+
+
+class _World:
+    """What both drivers do: keep the pool, the deadlines, the events, and a stop that has not been told yet."""
+
+    __slots__ = (
+        "closed",
+        "cut",
+        "grace",
+        "head",
+        "inbox",
+        "journal",
+        "lent",
+        "limit",
+        "live",
+        "lone",
+        "pending",
+        "pool",
+        "scope",
+    )
+
+    home: asyncio.AbstractEventLoop | None = None
+    in_place: frozenset[str]
+    """The kinds of nodes that a lone task may have to run in place."""
+
+    def __init__(self, scope: Scope) -> None:
+        self.scope = scope
+        self.lent = scope.lent
+        self.journal: Journal | None = scope.root.journal
+        self.pool: TaskExecutorPool | None = None
+        self.inbox: Any = None
+        self.lone: NodeTask | None = None
+        self.head: Any = None
+        self.limit: float | None = None  # when the step must have ended
+        self.grace: float | None = None  # when cancelled tasks are left behind
+        self.pending: list[Event] = []
+        self.closed: BaseException | None = None  # the reader has gone
+        self.cut: BaseException | None = None  # somebody outside wants the run to end
+        self.live = scope.root.sink is not None and not scope.nested  # somebody reads while tasks run
+        if self.live:
+            self.open_pool()
+
+    def new_inbox(self) -> Any:
+        """Return an inbox of this world."""
+        raise NotImplementedError
+
+    def open_pool(self) -> TaskExecutorPool:
+        """Make the pool and its inbox."""
+        scope = self.scope
+        self.inbox = self.new_inbox()
+        if self.live:
+            scope.root.sink = self.inbox.post
+        if scope.nested:
+            scope.signal.watch(self.wake)
+
+        def run(task: NodeTask) -> Ending:
+            return perform(task, scope, self.head)
+
+        def arun(task: NodeTask) -> Coroutine[Any, Any, Ending]:
+            return aperform(task, scope, self.head)
+
+        permits = Permits(scope.root.slots, self.lent)
+        self.pool = TaskExecutorPool(run, arun, inbox=self.inbox, home=self.home, permits=permits, signal=scope.signal)
+        return self.pool
+
+    def wake(self) -> None:
+        """Make a waiting driver look around."""
+        self.inbox.post(None)
+
+    def start(self, effect: Start) -> Stop | None:
+        """Start the tasks of a step, or say why not."""
+        if (stop := self.stop()) is not None:
+            return stop
+        self.head = effect.head
+        timeout = self.scope.root.step_timeout
+        self.limit = None if timeout is None else monotonic() + timeout
+        tasks = effect.tasks
+        lone = len(tasks) == 1 and timeout is None and not self.live and tasks[0].node.kind in self.in_place
+        # a task in the pool holds a slot that its children may use; one in place has only what its own caller lent
+        self.scope.lent = self.lent if lone else self.scope.root.slots is not None
+        if lone:
+            self.lone = tasks[0]
+        else:
+            self.check(tasks)
+            (self.pool or self.open_pool()).start(tasks)
+        return None
+
+    def check(self, tasks: Sequence[NodeTask]) -> None:
+        """Refuse tasks that cannot run in this world."""
+
+    def stop(self) -> Stop | None:
+        """Return what has stopped the run, until it has been told."""
+        if self.grace is not None:
+            return None
+        error = self.cut or self.closed
+        if error is None and self.scope.nested and self.scope.signal.stopped:
+            error = TaskCancelled(f"the run in {self.scope.namespace!r} was told to stop")
+        return None if error is None else Stop(error)
+
+    def patience(self, effect: Next) -> float | None:
+        """Return how many seconds may be waited now, None for ever."""
+        deadline = self.grace if self.grace is not None else self.limit if effect.timeout is not None else None
+        return None if deadline is None else max(0.0, deadline - monotonic())
+
+    def arrived(self, items: Sequence[Item], patience: float | None) -> Any:
+        """Return the reply for what an inbox gave within the given patience."""
+        assert self.pool is not None
+        if self.live:
+            self.pending += [item for item in items if isinstance(item, Event)]
+        endings = self.pool.accept(items)
+        if endings or items or patience is None:
+            return endings or WAITING
+        return self.pool.abandon() if self.grace is not None else []
+
+    def emit(self, event: Event) -> None:
+        """Hand an event to the reader, from a nested run through the driver of the root run."""
+        if not self.scope.nested:
+            self.pending.append(event)
+        elif self.scope.root.sink is not None:
+            self.scope.root.sink(event)
+
+    def events(self) -> list[Event]:
+        """Return the events that have come and forget them."""
+        if not self.pending:
+            return self.pending
+        events, self.pending = self.pending, []
+        return [] if self.closed is not None else events
+
+    def cancel(self) -> None:
+        """Tell everything to stop, and let the grace time run."""
+        self.grace = monotonic() + self.scope.root.grace
+        if self.pool is not None:
+            self.pool.cancel()
+
+    def close(self) -> None:
+        """Leave nothing running: what the program did not see the end of is told to stop and left behind."""
+        if self.pool is not None:
+            if self.scope.nested:
+                self.scope.signal.unwatch(self.wake)
+            if self.pool.outstanding:
+                self.pool.cancel()
+                self.pool.abandon()
+
+
+class _Sync(_World):
+    """Performs effects with threads."""
+
+    __slots__ = ()
+    in_place = frozenset({"sync", "graph"})
+
+    def new_inbox(self) -> SyncInbox:
+        return SyncInbox()
+
+    def check(self, tasks: Sequence[NodeTask]) -> None:
+        if LOOP.is_here() and (names := [task.node.name for task in tasks if task.node.kind == "async"]):
+            raise WrongLoopError(
+                f"an async node called invoke() of a graph whose node {names[0]!r} is async; "
+                "it would wait for its own event loop",
+                hint="await child.ainvoke(...) there",
+            )
+
+    def perform(self, effect: Effect) -> Any:
+        """Perform one effect and return its reply, or WAITING."""
+        if isinstance(effect, Start):
+            return self.start(effect)
+        if isinstance(effect, Next):
+            return self.next(effect)
+        if isinstance(effect, Put):
+            assert self.journal is not None
+            try:
+                return self.journal.put(effect.commits, effect.records, effect.begins)
+            except Exception as error:  # noqa: BLE001 - the reply says it; nothing is thrown into the program
+                return Stop(error)
+        if isinstance(effect, Emit):
+            return self.emit(effect.event)
+        if isinstance(effect, Load):
+            assert self.journal is not None
+            return self.journal.load(self.scope.namespace, effect.number, effect.epochs)
+        if isinstance(effect, Cancel):
+            return self.cancel()
+        assert_never(effect)
+
+    def next(self, effect: Next) -> Any:
+        """Return endings, [] when time is up, Stop, or WAITING."""
+        if self.lone is not None:
+            task, self.lone = self.lone, None
+            return [perform(task, self.scope, self.head)]
+        if (stop := self.stop()) is not None:
+            return stop
+        assert self.pool is not None
+        worked = self.pool.work()
         try:
-            waits_for = context.run(step, value)
-        except StopIteration as end:
-            return end.value
-        try:
-            value = yield waits_for
-            step = awaitable.send
-        except BaseException as error:  # noqa: BLE001 - whatever is thrown in is the awaited coroutine's to handle
-            step, value = awaitable.throw, error  # type: ignore[assignment] # the one argument that throw takes
+            if worked is not None:
+                return self.arrived([worked, *self.inbox.take(0.0)], None)
+            patience = self.patience(effect)
+            return self.arrived(self.inbox.take(patience), patience)
+        except KeyboardInterrupt as error:
+            self.cut = error
+            return WAITING
 
 
 class _Async(_World):
     """Performs effects with asyncio."""
 
-    __slots__ = ("cancels", "cut", "inbox", "me")
+    __slots__ = ("cancels", "home", "me")
+    in_place = frozenset({"async", "graph"})
 
     def __init__(self, scope: Scope) -> None:
-        super().__init__(scope)
-        self.inbox: AsyncInbox | None = None
+        self.home = asyncio.get_running_loop()
         self.me = asyncio.current_task()
         self.cancels = self.me.cancelling() if self.me is not None else 0
-        self.cut: asyncio.CancelledError | None = None  # a cancel from outside, until it has been told
-        if self.live:
-            self._open()
+        super().__init__(scope)
 
-    def _open(self) -> TaskExecutorPool:
-        loop = asyncio.get_running_loop()
-        self.inbox = inbox = AsyncInbox(loop)
-        scope = self.scope
-        if self.live:
-            scope.root.sink = inbox.post
-        if scope.nested:
-            scope.signal.watch(self._wake)
+    def new_inbox(self) -> AsyncInbox:
+        return AsyncInbox(asyncio.get_running_loop())
 
-        def run(task: NodeTask) -> Ending:
-            return perform(task, scope, self.head)  # type: ignore[arg-type] # set before anything starts
+    async def perform(self, effect: Effect) -> Any:
+        """Perform one effect and return its reply, or WAITING."""
+        if isinstance(effect, Start):
+            return self.start(effect)
+        if isinstance(effect, Next):
+            return await self.next(effect)
+        if isinstance(effect, Put):
+            assert self.journal is not None
+            try:
+                return await self.whole(self.journal.aput(effect.commits, effect.records, effect.begins))
+            except Exception as error:  # noqa: BLE001 - the reply says it; nothing is thrown into the program
+                return Stop(error)
+        if isinstance(effect, Emit):
+            return self.emit(effect.event)
+        if isinstance(effect, Load):
+            assert self.journal is not None
+            return await self.whole(self.journal.aload(self.scope.namespace, effect.number, effect.epochs))
+        if isinstance(effect, Cancel):
+            return self.cancel()
+        assert_never(effect)
 
-        async def arun(task: NodeTask) -> Ending:
-            return await aperform(task, scope, self.head)  # type: ignore[arg-type] # set before anything starts
-
-        permits = Permits(scope.root.slots, self.lent)
-        self.pool = TaskExecutorPool(run, arun, inbox=inbox, home=loop, permits=permits, signal=scope.signal)
-        return self.pool
-
-    def _wake(self) -> None:
-        if self.inbox is not None:
-            self.inbox.post(None)
-
-    def start(self, effect: Start) -> Stop | None:
-        if self.cut is not None:
-            return Stop(self.cut)
-        if self.scope.signal.stopped:
-            return self.stopped()
-        if self.closed is not None:
-            return Stop(self.closed)
-        if self.begin_step(effect, "async"):
-            self.lone = effect.tasks[0]
-        else:
-            (self.pool or self._open()).start(effect.tasks)
-        return None
-
-    async def next(self, effect: Next) -> list[Ending] | Stop | None:
-        """Return endings, [] when time is up, Stop, or None when only events have come."""
+    async def next(self, effect: Next) -> Any:
+        """Return endings, [] when time is up, Stop, or WAITING."""
         if self.lone is not None:
             task, self.lone = self.lone, None
-            return [await self._run_lone(task)]
-        if self.grace is None:
-            if self.cut is not None:
-                return Stop(self.cut)
-            if self.closed is not None:
-                return Stop(self.closed)
-            if self.scope.nested and self.scope.signal.stopped:
-                return self.stopped()
-        pool, inbox = self.pool, self.inbox
-        assert pool is not None
-        assert inbox is not None
-        deadline = self.deadline(effect)
+            return [await self.run_lone(task)]
+        if (stop := self.stop()) is not None:
+            return stop
+        patience = self.patience(effect)
         try:
-            items = await inbox.take(None if deadline is None else deadline - monotonic())
+            items = await self.inbox.take(patience)
         except asyncio.CancelledError as error:
             self.cut = error
-            return None
-        endings = self.sort(items)
-        if endings or items or deadline is None or monotonic() < deadline:
-            return endings or None
-        return pool.abandon() if self.grace is not None else []
+            return WAITING
+        return self.arrived(items, patience)
 
-    async def _run_lone(self, task: NodeTask) -> Ending:
-        scope, head = self.scope, self.head
-        ending: Ending = await _in_context(scope.context.copy(), aperform(task, scope, head))  # type: ignore[arg-type]
+    async def run_lone(self, task: NodeTask) -> Ending:
+        """Run a task within the caller's asyncio task, and see whether that was cancelled meanwhile."""
+        ending: Ending = await _in_context(self.scope.context.copy(), aperform(task, self.scope, self.head))
         if self.me is not None and self.me.cancelling() > self.cancels:
             # a cancel from outside, even if the node has swallowed it
             error = ending.error if isinstance(ending, (Failed, Cancelled)) else None
             self.cut = error if isinstance(error, asyncio.CancelledError) else asyncio.CancelledError()
-            if type(ending) is Failed and error is self.cut:
+            if error is self.cut:
                 return Cancelled(task, error)
         return ending
 
-    async def perform(self, effect: Load | Put | Cancel) -> Any:
-        journal = self.journal
-        if type(effect) is Put:
-            try:
-                await self.whole(journal.aput(*effect))  # type: ignore[union-attr] # a loop without one writes nothing
-            except Exception as error:  # noqa: BLE001 - the reply says it; nothing is thrown into the program
-                return Stop(error)
-            return None
-        if type(effect) is Load:
-            return await self.whole(journal.aload(self.scope.namespace, *effect))  # type: ignore[union-attr] # as above
-        if type(effect) is Cancel:
-            self.grace = monotonic() + self.scope.root.grace
-            if self.pool is not None:
-                self.pool.cancel()
-            return None
-        assert_never(effect)
-
-    async def whole(self, write: Any) -> Any:
-        """Await a read or write to its end; a cancel meanwhile is told at the next chance: a write is not torn."""
-        if self.journal is not None and not self.journal.saver.blocking:
-            return await write  # never suspends
-        task = asyncio.ensure_future(write)
+    async def whole(self, access: Coroutine[Any, Any, T]) -> T:
+        """Await a read or write to its end, so that it is not torn; a cancel meanwhile is told at the next chance."""
+        assert self.journal is not None
+        if not self.journal.saver.blocking:
+            return await access  # never suspends
+        task = asyncio.ensure_future(access)
         while True:
             try:
                 return await asyncio.shield(task)
@@ -429,21 +377,19 @@ class _Async(_World):
                     raise
                 self.cut = error
 
-    def close(self) -> None:
-        """Leave nothing running: what the program did not see the end of is told to stop and left behind."""
-        if self.pool is not None:
-            if self.scope.nested:
-                self.scope.signal.unwatch(self._wake)
-            if self.pool.outstanding:
-                self.pool.cancel()
-                self.pool.abandon()
 
-
-async def finish(run: AsyncGenerator[Event | Outcome, None]) -> Outcome:
-    """Run to the end without a reader and return the outcome."""
-    outcome: Outcome | None = None
-    async for item in run:
-        if type(item) is Outcome:
-            outcome = item
-    assert outcome is not None, "a driver ends with an outcome"
-    return outcome
+@coroutine
+def _in_context(context: Context, awaitable: Coroutine[Any, Any, Ending]) -> Generator[Any, Any, Ending]:
+    """Await a coroutine in another context without a new asyncio task: the current task stays the caller's."""
+    step: Callable[[Any], Any] = awaitable.send
+    value: Any = None
+    while True:
+        try:
+            waits_for = context.run(step, value)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return] # what the coroutine returns
+        try:
+            value = yield waits_for
+            step = awaitable.send
+        except BaseException as error:  # noqa: BLE001 - whatever is thrown in is for the awaited coroutine
+            step, value = awaitable.throw, error

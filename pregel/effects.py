@@ -52,7 +52,7 @@ class Next(NamedTuple):
 
 
 class Emit(NamedTuple):
-    """Hand an event to whoever reads this run. Reply: None, or Stop if the reader has gone."""
+    """Hand an event to whoever reads this run. No reply: that the reader has gone is told by the next effect."""
 
     event: Event
 
@@ -86,10 +86,4 @@ def start(tasks: Sequence[NodeTask], head: Head) -> Program[Stop | None]:
 def following(timeout: float | None) -> Program[list[Ending] | Stop]:
     """Ask for the next endings."""
     reply: list[Ending] | Stop = yield Next(timeout)
-    return reply
-
-
-def emit(event: Event) -> Program[Stop | None]:
-    """Hand out an event."""
-    reply: Stop | None = yield Emit(event)
     return reply

@@ -66,9 +66,7 @@ class Pregel(Generic[StateT]):
         self.nodes = MappingProxyType(_resolved(nodes, scheduling))
         self.entry = tuple(entry)
         self.subscribers = MappingProxyType(_subscribers(self.nodes.values(), scheduling))
-        self.reduced = frozenset(
-            n for n, c in self.channels.items() if isinstance(c, (BinaryOperatorAggregate, Topic))
-        )
+        self.reduced = frozenset(n for n, c in self.channels.items() if isinstance(c, (BinaryOperatorAggregate, Topic)))
         self.input_keys = None if input_keys is None else frozenset(input_keys)
         self.output_keys = None if output_keys is None else frozenset(output_keys)
         self.checkpointer = checkpointer
@@ -93,7 +91,10 @@ class Pregel(Generic[StateT]):
     # --- running ------------------------------------------------------------------------------------------------
 
     def invoke(
-        self, input: StateT | Mapping[str, Any] | Command | None, config: RunConfig | None = None, **options: Unpack[RunOptions]
+        self,
+        input: StateT | Mapping[str, Any] | Command | None,
+        config: RunConfig | None = None,
+        **options: Unpack[RunOptions],
     ) -> dict[str, Any]:
         """Run to the end or to the next pause and return the output.
 
@@ -110,7 +111,10 @@ class Pregel(Generic[StateT]):
         return calls.result(self, call.run())
 
     async def ainvoke(
-        self, input: StateT | Mapping[str, Any] | Command | None, config: RunConfig | None = None, **options: Unpack[RunOptions]
+        self,
+        input: StateT | Mapping[str, Any] | Command | None,
+        config: RunConfig | None = None,
+        **options: Unpack[RunOptions],
     ) -> dict[str, Any]:
         """Do `invoke` on the running event loop; sync nodes run on threads."""
         attempt = enclosing()
@@ -156,7 +160,7 @@ class Pregel(Generic[StateT]):
         run = adrive(call.scope, call.request, call.number)
         try:
             async for item in run:
-                if type(item) is Outcome:
+                if isinstance(item, Outcome):
                     calls.result(self, item)
                 else:
                     yield shape(item)
@@ -307,7 +311,9 @@ def _resolved(nodes: Iterable[PregelNode], scheduling: Mapping[str, Channel]) ->
                 targets.append(channel.target if isinstance(channel, TriggerChannel) else name)
         wanted = [*targets, *(scheduling[name].target for name in joins)]  # type: ignore[attr-defined] # barriers
         if unknown := [name for name in wanted if name not in by_name]:
-            raise GraphValidationError(f"node {node.name!r} writes to {unknown}, which is no node or scheduling channel")
+            raise GraphValidationError(
+                f"node {node.name!r} writes to {unknown}, which is no node or scheduling channel"
+            )
         node.targets, node.joins = tuple(dict.fromkeys(targets)), tuple(joins)
     return by_name
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from . import log, rules, stored
 from .channels import MISSING
 from .checkpoint import Found, Saved, SerializationError, Status, TaskRecord
-from .effects import Cancel, Emit, Event, Load, Program, Put, Stop, emit, following, start
+from .effects import Cancel, Emit, Event, Load, Program, Put, Stop, following, start
 from .errors import (
     CallOrderError,
     GraphChangedError,
@@ -161,7 +161,9 @@ class PregelLoop:
         if number is not None:
             raise NoCheckpointError(f"no checkpoint {number} in thread {thread!r}", hint="see get_state_history()")
         if not isinstance(request, Input):
-            raise NoCheckpointError(f"no checkpoint: nothing is stored for thread {thread!r}", hint="begin with an input")
+            raise NoCheckpointError(
+                f"no checkpoint: nothing is stored for thread {thread!r}", hint="begin with an input"
+            )
 
     def _restore(self, saved: Saved) -> None:
         head = self._fresh_head()
@@ -298,8 +300,7 @@ class PregelLoop:
 
     def _began(self) -> Program[Outcome | None]:
         yield from self._put(begins=not self.scope.nested)
-        if stop := (yield from self._show()):
-            return Outcome("cancelled", self.head, error=stop.error)
+        yield from self._show()
         return self._reached()
 
     def _reached(self) -> Outcome | None:
@@ -323,10 +324,7 @@ class PregelLoop:
     # --- a super-step --------------------------------------------------------------------------------------------
 
     def _step(self, tasks: list[NodeTask]) -> Program[Outcome | None]:
-        if self.earlier:
-            parts = self._split(tasks)
-        else:
-            parts = rules.Split(tasks, {}, {})
+        parts = self._split(tasks) if self.earlier else rules.Split(tasks, {}, {})
         self.earlier = None
         step = _Step(parts)
         if parts.todo:
@@ -349,13 +347,13 @@ class PregelLoop:
         cancelling = False
         while self.left:
             reply = yield from following(timeout)
-            if type(reply) is Stop:
+            if isinstance(reply, Stop):
                 step.stop = step.stop or reply.error
             elif reply:
                 self.left -= len(reply)
                 step.take(reply)
-                if self.scope.modes and (stop := (yield from self._show_updates(reply))):
-                    step.stop = step.stop or stop.error
+                if self.scope.modes:
+                    yield from self._show_updates(reply)
             else:
                 step.overdue = NodeTimeoutError(
                     f"super-step {self.head.step + 1} took longer than {timeout} s", limit=timeout
@@ -387,8 +385,8 @@ class PregelLoop:
         yield from self._put(known=known)
         if head.status == "done" and self.graph.barriers:
             self._report_stalled()
-        if scope.modes and (stop := (yield from self._show())):
-            return Outcome("cancelled", head, error=stop.error)
+        if scope.modes:
+            yield from self._show()
         if forgetful and self.saving and head.status == "running":
             yield from self._forget()
         return self._reached()
@@ -418,7 +416,7 @@ class PregelLoop:
         failed = [Failed(task, refused.error) for task in refused.tasks]
         ids = {ending.task.id for ending in failed}
         step.failed.update({ending.task.id: ending for ending in failed})
-        step.fresh = [ending for ending in step.fresh if ending.task.id not in ids] + failed
+        step.fresh = [*(ending for ending in step.fresh if ending.task.id not in ids), *failed]
         return (yield from self._fail(tasks, step))
 
     def _out_of_steps(self) -> Program[Outcome]:
@@ -445,7 +443,7 @@ class PregelLoop:
             yield Cancel()
         while self.left:
             reply = yield from following(None)
-            if type(reply) is not Stop:
+            if not isinstance(reply, Stop):
                 self.left -= len(reply)
 
     def _forget(self) -> Program[None]:
@@ -493,21 +491,17 @@ class PregelLoop:
         left = [i for i in asked if i.when != "inside" or i.id not in answered]
         return Outcome("paused", self.head, (*self.head.reasons, *left))
 
-    def _show(self) -> Program[Stop | None]:
+    def _show(self) -> Program[None]:
         """Emit the values of a checkpoint that was just reached; those of a pause are shown with it."""
-        if "values" not in self.scope.modes or self.head.status == "paused":
-            return None
-        return (yield from emit(Event("values", rules.output(self.graph, self.head), self.scope.namespace)))
+        if "values" in self.scope.modes and self.head.status != "paused":
+            yield Emit(Event("values", rules.output(self.graph, self.head), self.scope.namespace))
 
-    def _show_updates(self, endings: Sequence[Ending]) -> Program[Stop | None]:
+    def _show_updates(self, endings: Sequence[Ending]) -> Program[None]:
         if "updates" in self.scope.modes:
             for ending in endings:
-                if type(ending) is Done:
+                if isinstance(ending, Done):
                     update = {name: value for name, value, _ in ending.writes} or None
-                    event = Event("updates", {ending.task.node.name: update}, self.scope.namespace)
-                    if stop := (yield from emit(event)):
-                        return stop
-        return None
+                    yield Emit(Event("updates", {ending.task.node.name: update}, self.scope.namespace))
 
     def _show_pause(self, interrupts: Sequence[Interrupt]) -> Program[None]:
         asked = {INTERRUPT: list(interrupts)}

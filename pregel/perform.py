@@ -13,7 +13,7 @@ from inspect import isawaitable
 from typing import Any, NamedTuple
 
 from . import log, rules, stored
-from .channels import CONTAINERS, MISSING, Overwrite
+from .channels import CONTAINERS, MISSING
 from .checkpoint import SerializationError
 from .errors import (
     InvalidTargetError,
@@ -51,7 +51,7 @@ def perform(task: NodeTask, scope: Scope, head: Head) -> Ending:
         body = _limited if task.node.timeout is not None else _inside
         result = body(attempt)
         attempt.ended = True
-        if type(result) is not Again:
+        if not isinstance(result, Again):
             return result
         if attempt.signal.wait(result.seconds):
             return Cancelled(task)
@@ -66,7 +66,7 @@ async def aperform(task: NodeTask, scope: Scope, head: Head) -> Ending:
         result = await body(attempt)
         await _join_calls(attempt, result)
         attempt.ended = True
-        if type(result) is not Again:
+        if not isinstance(result, Again):
             return result
         try:
             await asyncio.sleep(result.seconds)
@@ -314,7 +314,9 @@ def _encoded(attempt: Attempt, value: Any, what: str) -> bytes:
 
 def _commanded(attempt: Attempt, command: Command) -> Done:
     if command.resume is not MISSING:
-        raise InvalidUpdateError(f"node {attempt.task.node.name!r} returned a Command with resume=; only callers answer")
+        raise InvalidUpdateError(
+            f"node {attempt.task.node.name!r} returned a Command with resume=; only callers answer"
+        )
     if command.graph == Command.PARENT:
         if not attempt.scope.nested:
             raise InvalidTargetError(f"node {attempt.task.node.name!r} addresses a parent graph, and there is none")

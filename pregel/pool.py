@@ -191,7 +191,7 @@ class TaskExecutorPool:
         """Return the endings among what an inbox gave, but for those of tasks left behind."""
         endings: list[Ending] = []
         for item in items:
-            if item is not None and type(item) is not Event and item.task in self.outstanding:
+            if item is not None and not isinstance(item, Event) and item.task in self.outstanding:
                 self.outstanding.remove(item.task)
                 endings.append(item)
         return endings
@@ -293,7 +293,7 @@ class TaskExecutorPool:
         self.cancel()
         try:
             self.wait_all()
-        except BaseException as error:  # noqa: BLE001 - the endings are in `failed`; only the caller's own stop goes on
+        except BaseException as error:
             if isinstance(error, (KeyboardInterrupt, SystemExit)):
                 raise
 

@@ -278,9 +278,7 @@ def pass_pauses(head: Head) -> None:
     head.status = _unpaused(head)
 
 
-def _reasons(
-    graph: Plan, head: Head, pauses: Pauses, ran: Sequence[NodeTask], namespace: str
-) -> Iterable[Interrupt]:
+def _reasons(graph: Plan, head: Head, pauses: Pauses, ran: Sequence[NodeTask], namespace: str) -> Iterable[Interrupt]:
     tasks = plan(graph, head)
     following = tuple(dict.fromkeys(task.node.name for task in tasks))
     where = tuple(namespace.split("|")) if namespace else ()
@@ -348,7 +346,9 @@ def check_target(graph: Plan, target: object, source: str) -> str:
     if isinstance(target, str) and (target in graph.nodes or target == END):
         return target
     names = [name for name in graph.nodes if name != "__start__"]
-    raise InvalidTargetError(f"{source} leads to {target!r}, which is no node; known are {[*names, END]}", target=target)
+    raise InvalidTargetError(
+        f"{source} leads to {target!r}, which is no node; known are {[*names, END]}", target=target
+    )
 
 
 def route_command(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from copy import deepcopy
 from enum import Enum
 from functools import lru_cache
@@ -37,15 +37,25 @@ class Schema:
         return f"Schema({self.type.__name__})"
 
 
-@lru_cache(maxsize=1024)
 def schema_of(type_: type) -> Schema:
     """Return the schema of a TypedDict, dataclass or pydantic model (rule 1.1). Raises GraphValidationError."""
-    return Schema(type_)
+    return _cached(type_)
+
+
+@lru_cache(maxsize=1024)
+def _cached(type_: Hashable) -> Schema:
+    return Schema(type_)  # type: ignore[arg-type] # a class, which is hashable
 
 
 def is_model(type_: Any) -> bool:
     """Whether a class is a pydantic model, found without importing pydantic."""
     return isinstance(type_, type) and hasattr(type_, "model_fields") and hasattr(type_, "model_construct")
+
+
+def model_fields(type_: Any) -> Mapping[str, Any]:
+    """Return the fields of a pydantic model by name."""
+    fields: Mapping[str, Any] = type_.model_fields
+    return fields
 
 
 def _hints(type_: type) -> dict[str, Any]:
@@ -59,7 +69,7 @@ def _hints(type_: type) -> dict[str, Any]:
             hint="import what they name at run time, not only for type checking",
         ) from error
     if is_model(type_):  # pydantic moves Annotated metadata into its own field objects, but keeps class variables out
-        hints = {key: hints[key] for key in type_.model_fields}
+        hints = {key: hints[key] for key in model_fields(type_)}
     elif dataclasses.is_dataclass(type_):
         hints = {field.name: hints[field.name] for field in dataclasses.fields(type_)}
     return {key: _unwrapped(hint) for key, hint in hints.items()}
@@ -80,7 +90,7 @@ def _defaults(type_: type) -> dict[str, Default]:
     if is_model(type_):
         return {
             name: field.default_factory or _fresh(field.default)
-            for name, field in type_.model_fields.items()  # type: ignore[attr-defined] # checked by is_model
+            for name, field in model_fields(type_).items()
             if not field.is_required()
         }
     return {}
@@ -109,7 +119,7 @@ def _view(type_: type) -> Callable[[Mapping[str, Any]], Any] | None:
         return None
     if is_model(type_):
         return lambda values: type_(**values)
-    names = [field.name for field in dataclasses.fields(type_)]  # type: ignore[arg-type] # a dataclass by now
+    names = [field.name for field in dataclasses.fields(type_)]
     return lambda values: type_(**{name: values[name] for name in names if name in values})
 
 

@@ -6,12 +6,11 @@ from collections.abc import Callable, Collection, Mapping
 from contextvars import Context, copy_context
 from typing import Any, Protocol
 
-from .channels import BarrierChannel, Channel
+from .channels import Channel
 from .checkpoint import Serializer
 from .effects import Event
 from .journal import Journal
-from .rules import Pauses
-from .task import PregelNode
+from .rules import Pauses, Plan
 from .threads import Slots, StopSignal
 from .types import Isolation, RunConfig
 
@@ -23,22 +22,36 @@ DEFAULT_GRACE = 5.0
 """Seconds that cancelled threads are waited for (rule 5.3)."""
 
 
-class Graph(Protocol):
+class Graph(Plan, Protocol):
     """A compiled graph, as the engine reads it."""
 
-    name: str
-    nodes: Mapping[str, PregelNode]
-    channels: Mapping[str, Channel]
-    scheduling: Mapping[str, Channel]
-    barriers: Mapping[str, BarrierChannel]
-    entry: tuple[str, ...]
-    subscribers: Mapping[str, tuple[str, ...]]
-    output_keys: frozenset[str] | None
-    serializer: Serializer
-    fingerprint: str
-    isolation: Isolation
-    pauses: Pauses
-    reduced: frozenset[str]
+    @property
+    def name(self) -> str:
+        """What it is called in checkpoints."""
+
+    @property
+    def scheduling(self) -> Mapping[str, Channel]:
+        """The channels that hold packets, half-filled barriers and the like."""
+
+    @property
+    def serializer(self) -> Serializer:
+        """How its values become bytes."""
+
+    @property
+    def fingerprint(self) -> str:
+        """A hash of the names of nodes and channels."""
+
+    @property
+    def isolation(self) -> Isolation:
+        """How values are kept apart (rule 2.4)."""
+
+    @property
+    def pauses(self) -> Pauses:
+        """Where it pauses."""
+
+    @property
+    def reduced(self) -> frozenset[str]:
+        """The keys into which writes are folded."""
 
     def initial(self) -> dict[str, Any]:
         """Return fresh default values."""

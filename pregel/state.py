@@ -57,7 +57,7 @@ def shown(graph: Pregel[Any], key: Key, saved: Saved) -> StateSnapshot:
     head = Head(graph.channels, graph.scheduling, graph.initial())
     if missing := stored.missing_channels(saved, head):
         raise GraphChangedError(
-            f"checkpoint {checkpoint.id} of thread {key.thread_id!r} holds channels that the graph no longer has: {missing}",
+            f"checkpoint {checkpoint.id} of thread {key.thread_id!r} holds {missing}, which the graph no longer has",
             missing=tuple(missing),
         )
     stored.restore(head, saved, graph.serializer)

@@ -8,7 +8,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from .channels import MISSING, Overwrite
-from .checkpoint import ChannelValue, Checkpoint, Commit, Saved, SerializationError, Serializer, TaskRecord, pack_versions, register_type
+from .checkpoint import (
+    ChannelValue,
+    Checkpoint,
+    Commit,
+    Saved,
+    SerializationError,
+    Serializer,
+    TaskRecord,
+    pack_versions,
+    register_type,
+)
 from .errors import CorruptCheckpointError, PregelError
 from .head import SENDS, Head
 from .interrupt import Interrupt
@@ -51,7 +61,9 @@ def commit_of(
             versions[name] = number
             data = known.get(name)
             if data is None:
-                data = _encode_packets(serializer, value) if name == SENDS else serializer.encode(channel.snapshot(value))
+                data = (
+                    _encode_packets(serializer, value) if name == SENDS else serializer.encode(channel.snapshot(value))
+                )
             values.append(ChannelValue(name, number, "full", 0, data))
         channels.stale.clear()
     head.unlisted += len(versions)
@@ -110,7 +122,10 @@ def encode_folded(
 
 def _encode_packets(serializer: Serializer, packets: Iterable[tuple[int, int, str, Any, bytes | None]]) -> bytes:
     return serializer.encode(
-        [[act, index, node, serializer.encode(arg) if data is None else data] for act, index, node, arg, data in packets]
+        [
+            [act, index, node, serializer.encode(arg) if data is None else data]
+            for act, index, node, arg, data in packets
+        ]
     )
 
 

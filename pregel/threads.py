@@ -60,7 +60,7 @@ class StopSignal:
             call()
 
     def watch(self, call: Job) -> None:
-        """Have `call` called when this or a higher signal is set; look at `stopped` afterwards: it may be set already."""
+        """Have `call` called when this or a higher signal is set; look at `stopped` after: it may be set already."""
         signal: StopSignal | None = self
         while signal is not None:
             signal._calls.append(call)

@@ -163,7 +163,7 @@ def annotated_targets(fn: Callable[..., Any]) -> tuple[str, ...] | None:
     return _literals(_returned(fn)) or None
 
 
-def command_targets(fn: Callable[..., Any]) -> tuple[str, ...] | None | Literal[False]:
+def command_targets(fn: Callable[..., Any]) -> tuple[str, ...] | Literal[False] | None:
     """Return the targets of a node's `Command[...]` annotation: None if it may jump anywhere, False if nowhere."""
     returned = _returned(fn)
     if returned is None:
@@ -174,7 +174,7 @@ def command_targets(fn: Callable[..., Any]) -> tuple[str, ...] | None | Literal[
 
 
 def _returned(fn: Any) -> Any:
-    target = fn if hasattr(fn, "__annotations__") else getattr(type(fn), "__call__", None)
+    target = fn if hasattr(fn, "__annotations__") else getattr(type(fn), "__call__", None)  # noqa: B004 - an object's own __call__
     annotations = getattr(target, "__annotations__", None) or {}
     if "return" not in annotations:
         return None

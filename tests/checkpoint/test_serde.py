@@ -821,6 +821,12 @@ def test_a_value_that_is_no_stored_error_is_refused_12_3(value: Any) -> None:
         SERDE.decode_error(SERDE.encode(value))
 
 
+def test_an_error_whose_stored_object_is_no_exception_is_told_of_12_3() -> None:
+    found = SERDE.decode_error(SERDE.encode(["ValueError", "x", [], SERDE.encode(5)]))
+    assert isinstance(found, StoredError)
+    assert str(found) == "ValueError: x"
+
+
 def test_every_flipped_bit_of_a_stored_error_is_noticed_12_3() -> None:
     data = SERDE.encode_error(ValueError("x"))
     for bit in range(len(data) * 8):
