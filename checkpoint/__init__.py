@@ -26,7 +26,7 @@ from .errors import (
 )
 from .memory import InMemorySaver
 from .saver import Saver
-from .serde import Serializer, register_type
+from .serde import Serializer, StoredError, register_type
 from .sqlite import SqliteSaver
 
 __all__ = [
@@ -50,6 +50,7 @@ __all__ = [
     "SqliteSaver",
     "Status",
     "StorageVersionError",
+    "StoredError",
     "Tag",
     "TaskRecord",
     "pack_versions",

@@ -6,16 +6,16 @@ from collections.abc import Generator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from . import rules
+from .begin import Answer, Continue, Edit, Input, Outcome, Request
 from .channels import MISSING
 from .checkpoint import SerializationError
 from .drive import adrive, drive, finish
 from .effects import Event
 from .errors import InvalidRequestError, InvalidUpdateError, NoCheckpointerError
 from .journal import Journal
-from .loop import Answer, Continue, Edit, Input, Outcome, Request
 from .perform import own
 from .schema import as_mapping
-from .scope import Root, Scope, checkpoint_text
+from .scope import Root, Scope, checkpoint_text, levels
 from .threads import Slots
 from .types import INTERRUPT, Command, Durability, RunConfig, RunOptions, Send
 from .validate import pause_faults, pauses_of
@@ -170,7 +170,29 @@ def prepare_fork(graph: Pregel[Any], config: RunConfig | None, options: RunOptio
 def prepare_edit(graph: Pregel[Any], config: RunConfig | None, values: Any, thread_id: str | None) -> Call:
     """Return a call that edits the state and runs nothing (rule 9.3)."""
     options: RunOptions = {} if thread_id is None else {"thread_id": thread_id}
-    return prepare(graph, Edit(_update(graph, values), run=False), config, options)
+    merged: RunConfig = {**(config or {})}
+    configurable = dict(merged.get("configurable", {}))
+    namespace = configurable.pop("checkpoint_ns", "")
+    merged["configurable"] = configurable
+    target = graph_at(graph, namespace)
+    call = prepare(graph, Edit(_update(target, values), run=False), merged, options)
+    call.scope.graph = target
+    call.scope.namespace = namespace
+    return call
+
+
+def graph_at(graph: Pregel[Any], namespace: str) -> Pregel[Any]:
+    """Return the graph whose state a namespace holds. Raises InvalidRequestError if it is not known beforehand."""
+    for level in levels(namespace):
+        key = level.rpartition("|")[2].partition("@")[0]
+        node = next((node for node in graph.nodes.values() if node.key == key), None)
+        if node is None or node.kind != "graph":
+            raise InvalidRequestError(
+                f"namespace {namespace!r} belongs to no graph that is a node of {graph.name!r}",
+                hint="a graph that a function calls is not known here",
+            )
+        graph = node.fn
+    return graph
 
 
 _KNOWN = frozenset(RunOptions.__annotations__)

@@ -6,11 +6,11 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from . import rules
+from .begin import Input, Outcome, Request
 from .call import exhaust, input_values
 from .drive import adrive, drive, finish
 from .errors import InvalidRequestError
 from .interrupt import GraphInterrupt, ParentCommand
-from .loop import Input, Outcome, Request
 from .perform import Wrote
 from .runtime import Attempt
 from .schema import as_mapping

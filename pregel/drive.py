@@ -13,10 +13,11 @@ from time import monotonic
 from types import coroutine
 from typing import Any, Final, TypeVar, assert_never
 
+from .begin import Outcome, Request
 from .effects import Cancel, Effect, Emit, Event, Load, Next, Put, Start, Stop
 from .errors import TaskCancelled, WrongLoopError
 from .journal import Journal
-from .loop import Outcome, PregelLoop, Request
+from .loop import PregelLoop
 from .perform import aperform, perform
 from .pool import AsyncInbox, Item, SyncInbox, TaskExecutorPool
 from .scope import Scope
@@ -277,7 +278,7 @@ class _Sync(_World):
             return self.emit(effect.event)
         if isinstance(effect, Load):
             assert self.journal is not None
-            return self.journal.load(self.scope.namespace, effect.number, effect.epochs)
+            return self.journal.load(effect.namespace, effect.number, effect.epochs)
         if isinstance(effect, Cancel):
             return self.cancel()
         assert_never(effect)
@@ -332,7 +333,7 @@ class _Async(_World):
             return self.emit(effect.event)
         if isinstance(effect, Load):
             assert self.journal is not None
-            return await self.whole(self.journal.aload(self.scope.namespace, effect.number, effect.epochs))
+            return await self.whole(self.journal.aload(effect.namespace, effect.number, effect.epochs))
         if isinstance(effect, Cancel):
             return self.cancel()
         assert_never(effect)

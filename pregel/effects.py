@@ -21,8 +21,9 @@ class Event(NamedTuple):
 
 
 class Load(NamedTuple):
-    """Read a checkpoint of this namespace: that number, else the newest. Reply: Found."""
+    """Read a checkpoint of a namespace: that number, else the newest of these epochs. Reply: Found."""
 
+    namespace: str
     number: int | None
     epochs: Collection[int] | None
 
@@ -71,9 +72,9 @@ Effect = Load | Put | Start | Next | Emit | Cancel
 Program = Generator[Effect, Any, T]
 
 
-def load(number: int | None, epochs: Collection[int] | None) -> Program[Found]:
+def load(namespace: str, number: int | None = None, epochs: Collection[int] | None = None) -> Program[Found]:
     """Ask for a checkpoint."""
-    found: Found = yield Load(number, epochs)
+    found: Found = yield Load(namespace, number, epochs)
     return found
 
 

@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar, Unpack
 
 from . import call as calls
 from . import child, state, validate
+from .begin import Continue, Outcome
 from .channels import (
     MISSING,
     BarrierChannel,
@@ -21,7 +22,6 @@ from .checkpoint import Saver, Serializer
 from .drive import adrive, drive
 from .errors import GraphValidationError
 from .head import SCHEDULING
-from .loop import Continue, Outcome
 from .runtime import Attempt, enclosing
 from .schema import storable_types
 from .stream import StreamModes, shaped, shaped_events
@@ -217,12 +217,12 @@ class Pregel(Generic[StateT]):
     def get_state(self, config: RunConfig | None = None, *, thread_id: str | None = None) -> StateSnapshot:
         """Return the state of a thread at its head, or at the checkpoint that `config` names (rule 9.1)."""
         place = state.place_of(self, config, thread_id)
-        return state.snapshot(self, place, place.saver.get(place.key))
+        return state.snapshot(self, place, state.read(place))
 
     async def aget_state(self, config: RunConfig | None = None, *, thread_id: str | None = None) -> StateSnapshot:
         """Do `get_state` without blocking the event loop."""
         place = state.place_of(self, config, thread_id)
-        return state.snapshot(self, place, await place.saver.aget(place.key))
+        return state.snapshot(self, place, await state.aread(place))
 
     def get_state_history(
         self,

@@ -97,7 +97,10 @@ def _search(error: BaseException | None, seen: set[int]) -> Iterator[GraphInterr
         if isinstance(error, BaseExceptionGroup):
             for member in error.exceptions:
                 yield from _search(member, seen)
-        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+        if error.__cause__ is not None:  # not `or`: an error may be false
+            error = error.__cause__
+        else:
+            error = None if error.__suppress_context__ else error.__context__
 
 
 def merge(interrupts: Iterable[Sequence[Interrupt]]) -> list[Interrupt]:

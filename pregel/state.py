@@ -7,12 +7,12 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import rules, stored
-from .call import number_of
+from .call import graph_at, number_of
 from .checkpoint import Found, Key, Saved, Saver
 from .errors import GraphChangedError, InvalidRequestError, NoCheckpointerError
 from .head import Head
 from .interrupt import Interrupt
-from .scope import checkpoint_text
+from .scope import checkpoint_text, levels
 from .task import Cancelled, Done, Ending, Failed, Interrupted, NodeTask
 from .types import RunConfig, StateSnapshot, TaskSnapshot
 
@@ -44,8 +44,31 @@ def number_in(config: RunConfig | None) -> int | None:
     return number_of((config or {}).get("configurable", {}).get("checkpoint_id"))
 
 
+def read(place: Place) -> Found:
+    """Read the checkpoint of a place; below the root, the one that the present line of its callers knows."""
+    if place.key.checkpoint_id is not None:
+        return place.saver.get(place.key)
+    found = place.saver.get(Key(place.key.thread_id))
+    for namespace in levels(place.key.namespace):
+        if found.saved is not None:
+            found = place.saver.get(Key(place.key.thread_id, namespace), found.saved.checkpoint.line)
+    return found
+
+
+async def aread(place: Place) -> Found:
+    """Do `read` without blocking the event loop."""
+    if place.key.checkpoint_id is not None:
+        return await place.saver.aget(place.key)
+    found = await place.saver.aget(Key(place.key.thread_id))
+    for namespace in levels(place.key.namespace):
+        if found.saved is not None:
+            found = await place.saver.aget(Key(place.key.thread_id, namespace), found.saved.checkpoint.line)
+    return found
+
+
 def snapshot(graph: Pregel[Any], place: Place, found: Found) -> StateSnapshot:
     """Return what a read found; an unknown thread gives an empty snapshot."""
+    graph = graph_at(graph, place.key.namespace)
     if found.saved is None:
         return StateSnapshot({}, (), _config(place.key, None), {}, None, None, (), (), None)
     return shown(graph, place.key, found.saved)
@@ -128,7 +151,7 @@ class Wanted:
     __slots__ = ("_filter", "_graph", "_key", "_left")
 
     def __init__(self, graph: Pregel[Any], key: Key, filter: Mapping[str, Any], limit: int | None) -> None:
-        self._graph = graph
+        self._graph = graph_at(graph, key.namespace)
         self._key = key
         self._filter = filter
         self._left = limit

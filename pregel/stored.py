@@ -129,6 +129,23 @@ def _encode_packets(serializer: Serializer, packets: Iterable[tuple[int, int, st
     )
 
 
+def claim(checkpoint: Checkpoint, number: int) -> Commit:
+    """Return a commit that changes nothing but the number: the root's part in an edit of a nested namespace."""
+    line = (*checkpoint.line, number)
+    next_ = checkpoint._replace(
+        id=number,
+        parent_namespace=checkpoint.namespace,
+        parent_id=checkpoint.id,
+        token=secrets.token_hex(8),
+        source="update",
+        created_at=time.time(),
+        line=line,
+        complete=False,
+        versions=pack_versions({}),
+    )
+    return Commit(next_, ())
+
+
 # --- a commit becomes a head ------------------------------------------------------------------------------------
 
 

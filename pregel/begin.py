@@ -1,0 +1,378 @@
+"""How a run begins: from a request and what is stored to the first checkpoint of the run, or straight to its end.
+
+Every way to begin is one commit on the root namespace, and nothing runs before it is durable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from . import log, rules, stored
+from .channels import MISSING
+from .checkpoint import Commit, Found, Saved, Status, TaskRecord
+from .effects import Emit, Event, Load, Program, Put, Stop, load
+from .errors import (
+    CallOrderError,
+    GraphChangedError,
+    InvalidRequestError,
+    NoCheckpointerError,
+    NoCheckpointError,
+    ThreadPausedError,
+)
+from .head import Head
+from .interrupt import Interrupt, merge
+from .scope import Scope, levels
+from .task import Ending, Interrupted, NodeTask, Sent
+
+
+class Outcome(NamedTuple):
+    """How a run ended. `error` is what the call raises when it failed or was cancelled."""
+
+    status: Status | str
+    head: Head
+    interrupts: tuple[Interrupt, ...] = ()
+    error: BaseException | None = None
+
+
+# --- requests -----------------------------------------------------------------------------------------------------
+
+
+class Input(NamedTuple):
+    """New input; `exact` takes the values instead of folding them (rule 8.1)."""
+
+    values: Mapping[str, Any]
+    exact: bool = False
+    if_paused: str = "restart"
+
+
+class Continue(NamedTuple):
+    """Go on with what is unfinished; `passing` static pauses, or only recovering (rule 7.6)."""
+
+    passing: bool = True
+
+
+class Answer(NamedTuple):
+    """Answers: `value` for the one pending question, or `by_id`; an update goes into the same commit (rule 4.4)."""
+
+    value: Any = MISSING
+    by_id: Mapping[str, Any] | None = None
+    update: Mapping[str, Any] | None = None
+    exact: bool = False  # `value` is a value for certain, whatever it looks like
+
+
+class Edit(NamedTuple):
+    """Change the state; `run` it too if it came as input. Targets are woken (rules 4.4, 9.3)."""
+
+    values: Mapping[str, Any]
+    gotos: Sequence[str] = ()
+    sends: Sequence[Sent] = ()
+    run: bool = True
+
+
+Request = Input | Continue | Answer | Edit
+
+
+class Halted(Exception):
+    """The saver refused or failed: the run ends here and writes nothing more."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+class Beginning:
+    """A run up to its first super-step: its place, its head, and how it writes."""
+
+    __slots__ = ("earlier", "graph", "head", "saving", "scope", "top")
+
+    def __init__(self, scope: Scope) -> None:
+        self.scope = scope
+        self.graph = scope.graph
+        self.saving = scope.root.journal is not None
+        self.head = self._fresh_head()
+        self.top = 0  # the highest number of the namespace
+        self.earlier: dict[str, Ending] | None = None  # how the tasks of the first step ended in an earlier run
+
+    def begin(self, request: Request, number: int | None) -> Program[Outcome | None]:
+        """Begin as requested; return how the run has ended if it has, None if there is something to run."""
+        scope = self.scope
+        if scope.namespace and not scope.nested:
+            return (yield from self._edit_below(request, number))
+        found = Found(None, 0, None)
+        if self.saving and not scope.fresh:
+            found = yield Load(scope.namespace, number, scope.epochs)
+        self.top = found.top
+        saved = found.saved
+        if scope.nested:
+            return (yield from self._call(request, saved))
+        self._check_found(request, found, number)
+        forked = number is not None and found.run is not None and number != found.run.head
+        if saved is not None:
+            self.restore(saved)
+            scope.root.answers, scope.root.passed = stored.answers_of(saved)
+        if isinstance(request, Input):
+            return (yield from self._input(request))
+        if isinstance(request, Edit):
+            return (yield from self._edit(request, forked))
+        if isinstance(request, Answer):
+            return (yield from self._answer(request, forked))
+        if forked:
+            return (yield from self._replay())
+        return (yield from self._continue(request))
+
+    def _check_found(self, request: Request, found: Found, number: int | None) -> None:
+        thread = self.scope.root.thread_id
+        if not self.saving and not isinstance(request, Input):
+            raise NoCheckpointerError(
+                "no checkpointer: the graph keeps nothing to go on from", hint="compile(checkpointer=...)"
+            )
+        if found.saved is not None:
+            return
+        if number is not None:
+            raise NoCheckpointError(f"no checkpoint {number} in thread {thread!r}", hint="see get_state_history()")
+        if not isinstance(request, Input):
+            raise NoCheckpointError(
+                f"no checkpoint: nothing is stored for thread {thread!r}", hint="begin with an input"
+            )
+
+    def restore(self, saved: Saved) -> None:
+        """Take over what was read. Raises GraphChangedError (rule 9.7)."""
+        head = self._fresh_head()
+        missing = [f"channel {name!r}" for name in stored.missing_channels(saved, head)]
+        if not missing:
+            stored.restore(head, saved, self.graph.serializer)
+            nodes = dict.fromkeys([*head.due, *(packet[2] for packet in head.packets)])
+            missing = [f"node {name!r}" for name in nodes if name not in self.graph.nodes]
+        if missing:
+            raise GraphChangedError(
+                f"thread {self.scope.root.thread_id!r}, checkpoint {saved.checkpoint.id}: the graph no longer has "
+                f"{', '.join(missing)}",
+                hint="bring them back, or start the thread anew",
+                missing=tuple(missing),
+            )
+        self.head = head
+        self.earlier = stored.endings_of(saved, rules.plan(self.graph, head), self.graph.serializer)
+
+    def _fresh_head(self) -> Head:
+        head = Head(self.graph.channels, self.graph.scheduling, self.graph.initial())
+        head.epoch = self.scope.epoch
+        return head
+
+    def _input(self, request: Input) -> Program[Outcome | None]:
+        head, root = self.head, self.scope.root
+        pending = [task.id for task in rules.plan(self.graph, head)] if head.number else []
+        if pending and request.if_paused == "error":
+            raise ThreadPausedError(
+                f"thread {root.thread_id!r} has pending tasks: {', '.join(pending)}",
+                hint="resume it, or leave out if_paused to start again",
+                pending=tuple(pending),
+            )
+        self.earlier, root.answers, root.passed = None, {}, set()
+        self.top += 1
+        rules.begin(self.graph, head, self.top, request.values, exact=request.exact)
+        if pending:
+            head.discarded = tuple(pending)
+            log.info(log.RUN_DISCARDED, **self.bound(), tasks=pending)
+        rules.settle(self.graph, head, self.scope.pauses, (), self.scope.namespace)
+        return (yield from self._began())
+
+    def _replay(self) -> Program[Outcome | None]:
+        self.earlier, self.scope.root.answers, self.scope.root.passed = None, {}, set()
+        self.top += 1
+        rules.refork(self.graph, self.head, self.top)
+        rules.settle(self.graph, self.head, self.scope.pauses, (), self.scope.namespace)
+        return (yield from self._began())
+
+    def _edit(self, request: Edit, forked: bool) -> Program[Outcome | None]:
+        head = self.head
+        folded = rules.prepare(head, list(request.values.items()), "the update")
+        self.top += 1
+        if forked:
+            self.earlier, self.scope.root.answers, self.scope.root.passed = None, {}, set()
+            rules.refork(self.graph, head, self.top)
+        else:
+            head.advance(self.top, "update", keep_line=True)
+        head.channels.apply(folded, self.top)
+        rules.edit(self.graph, head, self.top, request.gotos, request.sends)
+        parts = self.split(rules.plan(self.graph, head))
+        if forked:
+            rules.settle(self.graph, head, self.scope.pauses, (), self.scope.namespace)
+        elif request.run and parts.todo:
+            rules.pass_pauses(head)
+        yield from self.put(begins=True)
+        if not request.run:
+            return Outcome(head.status, head)
+        return self.paused(parts.waits) if head.status == "paused" else self.reached()
+
+    def _edit_below(self, request: Request, number: int | None) -> Program[Outcome]:
+        """Edit a nested namespace; the root gets a commit with it, so that the edit counts as a run (rule 10.3)."""
+        assert isinstance(request, Edit), "only an edit begins in a nested namespace"
+        scope = self.scope
+        top = found = yield from load("")
+        for namespace in levels(scope.namespace):
+            if found.saved is not None:
+                found = yield from load(namespace, None, found.saved.checkpoint.line)
+        if top.saved is None or found.saved is None:
+            raise NoCheckpointError(
+                f"no checkpoint: nothing is stored for namespace {scope.namespace!r} of thread {scope.root.thread_id!r}"
+            )
+        if number is not None and number != found.saved.checkpoint.id:
+            raise InvalidRequestError(
+                f"checkpoint {number} is not the newest of namespace {scope.namespace!r}; only that one can be edited"
+            )
+        self.restore(found.saved)
+        folded = rules.prepare(self.head, list(request.values.items()), "the update")
+        self.top = found.top + 1
+        self.head.advance(self.top, "update", keep_line=True)
+        self.head.channels.apply(folded, self.top)
+        claim = stored.claim(top.saved.checkpoint, top.top + 1)
+        reply: Stop | None = yield Put((claim, self.commit()), (), True)
+        if reply is not None:
+            raise Halted(reply.error)
+        return Outcome(self.head.status, self.head)
+
+    def _answer(self, request: Answer, forked: bool) -> Program[Outcome | None]:
+        head, root = self.head, self.scope.root
+        waits = self.split(rules.plan(self.graph, head)).waits
+        questions = rules.open_questions(waits.values(), root.answers)
+        if request.by_id is not None:
+            answers = rules.check_answers(request.by_id, questions)
+        else:
+            answers = rules.bind_answers(request.value, questions, exact=request.exact)
+        encoded = {id_: self.graph.serializer.encode(value) for id_, value in answers.items()}
+        folded = rules.prepare(head, list((request.update or {}).items()), "the command")
+        passes = self._passes(waits.values())
+        self.top += 1
+        head.advance(self.top, "fork" if forked else "resume", keep_line=True)
+        head.channels.apply(folded, self.top)
+        rules.pass_pauses(head)
+        records = [TaskRecord("", self.top, id_, "answer", data) for id_, data in encoded.items()]
+        yield from self.put([*records, *self._pass_records(passes)], begins=True)
+        root.answers.update(encoded)
+        root.passed.update(passes)
+        return self.reached()
+
+    def _continue(self, request: Continue) -> Program[Outcome | None]:
+        head, root = self.head, self.scope.root
+        if head.status == "done":
+            return Outcome("done", head)
+        if head.status == "paused" and not request.passing:
+            return self.paused(self.split(rules.plan(self.graph, head)).waits)
+        waits = self.split(rules.plan(self.graph, head)).waits
+        passes = self._passes(waits.values()) if request.passing else set()
+        root.passed |= passes
+        if not passes and not self.split(rules.plan(self.graph, head)).todo and waits:
+            return self.paused(waits)
+        self.top += 1
+        head.advance(self.top, "resume", keep_line=True)
+        rules.pass_pauses(head)
+        yield from self.put(self._pass_records(passes), begins=True)
+        return self.reached()
+
+    def _call(self, request: Request, saved: Saved | None) -> Program[Outcome | None]:
+        """Begin as a child: whether to start, go on or hand out the result is read from its own stored state."""
+        if saved is None:
+            assert isinstance(request, Input)
+            self.top += 1
+            values = dict(request.values)
+            rules.begin(self.graph, self.head, self.top, values, exact=request.exact)
+            rules.settle(self.graph, self.head, self.scope.pauses, (), self.scope.namespace)
+            return (yield from self._began())
+        if saved.checkpoint.caller != self.graph.name:
+            raise CallOrderError(
+                f"namespace {self.scope.namespace!r} holds the state of graph {saved.checkpoint.caller!r}, "
+                f"and {self.graph.name!r} was called there",
+                hint="give each call a key: child.invoke(x, key=...)",
+            )
+        self.restore(saved)
+        head, root = self.head, self.scope.root
+        if head.status in ("done", "handed_over"):
+            return Outcome(head.status, head)
+        parts = self.split(rules.plan(self.graph, head))
+        passed = [reason.id in root.passed for reason in head.reasons]
+        if not all(passed) or (parts.waits and not parts.todo):
+            return self.paused(parts.waits)
+        self.top += 1
+        head.epoch = self.scope.epoch
+        head.advance(self.top, "resume", keep_line=True)
+        rules.pass_pauses(head)
+        yield from self.put()
+        return self.reached()
+
+    def _began(self) -> Program[Outcome | None]:
+        yield from self.put(begins=not self.scope.nested)
+        yield from self.show()
+        return self.reached()
+
+    def show(self) -> Program[None]:
+        """Emit the values of a checkpoint that was just reached; those of a pause are shown with it."""
+        if "values" in self.scope.modes and self.head.status != "paused":
+            yield Emit(Event("values", rules.output(self.graph, self.head), self.scope.namespace))
+
+    def reached(self) -> Outcome | None:
+        """Return how the run ends at the checkpoint that it has reached, None if it goes on."""
+        status = self.head.status
+        if status == "paused":
+            return self.paused({})
+        return None if status == "running" else Outcome(status, self.head)
+
+    def _passes(self, waits: Iterable[Interrupted]) -> set[str]:
+        static = [i for ending in waits for i in ending.interrupts if i.when != "inside"]
+        return {i.id or "" for i in (*self.head.reasons, *static)} - self.scope.root.passed
+
+    def _pass_records(self, passes: set[str]) -> list[TaskRecord]:
+        return [TaskRecord("", self.top, id_, "passed", b"") for id_ in sorted(passes)]
+
+    def split(self, tasks: Sequence[NodeTask]) -> rules.Split:
+        """Sort tasks by how they ended in an earlier run."""
+        root = self.scope.root
+        return rules.split(tasks, self.earlier or {}, root.answers.keys() | root.passed)
+
+    # --- writing ---------------------------------------------------------------------------------------------------
+
+    def put(
+        self, records: Sequence[TaskRecord] = (), *, begins: bool = False, known: stored.Encoded = stored.NO_BYTES
+    ) -> Program[None]:
+        """Write the checkpoint that the head has just reached, with records. Raises Halted."""
+        if self.saving:
+            reply: Stop | None = yield Put((self.commit(known),), records, begins)
+            if reply is not None:
+                raise Halted(reply.error)
+
+    def commit(self, known: stored.Encoded = stored.NO_BYTES) -> Commit:
+        """Return the checkpoint that the head has just reached; `known` has the bytes of values encoded before."""
+        scope, graph = self.scope, self.graph
+        return stored.commit_of(
+            self.head,
+            graph.serializer,
+            known,
+            namespace=scope.namespace,
+            parent_namespace=scope.namespace if self.head.parent else scope.parent_namespace,
+            caller=graph.name,
+            fingerprint=graph.fingerprint,
+            metadata=scope.root.metadata,
+        )
+
+    def put_records(self, endings: Sequence[Ending]) -> Program[None]:
+        """Write how tasks have ended. Raises Halted."""
+        if self.saving and endings:
+            reply: Stop | None = yield Put((), self.records(endings))
+            if reply is not None:
+                raise Halted(reply.error)
+
+    def records(self, endings: Sequence[Ending]) -> list[TaskRecord]:
+        """Return the records of endings, under the present checkpoint."""
+        number, namespace, serializer = self.head.number, self.scope.namespace, self.graph.serializer
+        return [stored.record_of(ending, ending.task.id, namespace, number, serializer) for ending in endings]
+
+    def paused(self, waits: Mapping[str, Interrupted]) -> Outcome:
+        """Return how the run stands when it is paused: the static pauses, then the questions still open."""
+        asked = merge(ending.interrupts for ending in waits.values())
+        answered = self.scope.root.answers
+        left = [i for i in asked if i.when != "inside" or i.id not in answered]
+        return Outcome("paused", self.head, (*self.head.reasons, *left))
+
+    def bound(self) -> dict[str, Any]:
+        """Return what a log line says of this run."""
+        return {"thread": self.scope.root.thread_id, "namespace": self.scope.namespace, "step": self.head.step}
