@@ -375,4 +375,5 @@ class Beginning:
 
     def bound(self) -> dict[str, Any]:
         """Return what a log line says of this run."""
-        return {"thread": self.scope.root.thread_id, "namespace": self.scope.namespace, "step": self.head.step}
+        # not "thread": a standard log record has an attribute of that name, and refuses a second one
+        return {"thread_id": self.scope.root.thread_id, "namespace": self.scope.namespace, "step": self.head.step}

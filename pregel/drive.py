@@ -393,4 +393,21 @@ def _in_context(context: Context, awaitable: Coroutine[Any, Any, Ending]) -> Gen
             value = yield waits_for
             step = awaitable.send
         except BaseException as error:  # noqa: BLE001 - whatever is thrown in is for the awaited coroutine
+            if isinstance(error, asyncio.CancelledError):
+                _undo_leaked_cancel(awaitable)
             step, value = awaitable.throw, error
+
+
+def _undo_leaked_cancel(suspended: Any) -> None:
+    """Take back the cancel of a TaskGroup that waits for its own tasks and saw one fail.
+
+    Before Python 3.13 such a group cancels the task it is in and forgets to take that back, and the count of cancels
+    would then say that somebody outside wants the run to end.
+    """
+    while (inner := getattr(suspended, "cr_await", None)) is not None and hasattr(inner, "cr_await"):
+        suspended = inner
+    if getattr(suspended, "cr_code", None) is asyncio.TaskGroup.__aexit__.__code__:
+        group = suspended.cr_frame.f_locals["self"]
+        task = asyncio.current_task()
+        if group._parent_cancel_requested and task is not None:
+            task.uncancel()

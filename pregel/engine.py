@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from types import MappingProxyType
 from typing import Any, Generic, TypeVar, Unpack
 
@@ -84,6 +85,12 @@ class Pregel(Generic[StateT]):
     def initial(self) -> dict[str, Any]:
         """Return fresh first values of the channels that have one (rule 2.3)."""
         return {name: channel.initial() for name, channel in self._seeded}
+
+    def with_checkpointer(self, saver: Saver | None) -> Pregel[StateT]:
+        """Return the same graph with another place to keep its state; this one stays as it is."""
+        other = copy(self)
+        other.checkpointer = saver
+        return other
 
     def __repr__(self) -> str:
         return f"Pregel({self.name!r}, nodes={[*self.nodes]})"

@@ -7,6 +7,7 @@ the others (rules 5.1 to 5.3) for those who use a pool without a loop.
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable
 from contextvars import Context, copy_context
@@ -18,7 +19,7 @@ from . import log
 from .effects import Event
 from .interrupt import GraphInterrupt, as_exception
 from .task import Cancelled, Done, Ending, Failed, Interrupted, NodeTask, Write
-from .threads import LOOP, THREADS, Permits, Slots, StopSignal, running_loop
+from .threads import LOOP, THREADS, Slots, StopSignal, running_loop
 
 Item = Ending | Event | None
 """What an inbox takes; None only wakes the reader."""
@@ -113,7 +114,7 @@ class TaskExecutorPool:
         *,
         inbox: Inbox | None = None,
         home: asyncio.AbstractEventLoop | None = None,
-        permits: Permits | None = None,
+        slots: Slots | None = None,
         signal: StopSignal | None = None,
         max_concurrency: int | None = None,
         grace: float = 5.0,
@@ -123,45 +124,45 @@ class TaskExecutorPool:
         self.signal = StopSignal() if signal is None else signal
         self.grace = grace
         self.outstanding: set[NodeTask] = set()
-        self._perform = perform or _run_alone
-        self._aperform = aperform or _arun_alone
+        self._perform = perform or self._run_alone
+        self._aperform = aperform or self._arun_alone
         self._inbox: Inbox = SyncInbox() if inbox is None else inbox
         self._home = home
-        slots = None if max_concurrency is None else Slots(max_concurrency)
-        self._permits = Permits(slots, lent=False) if permits is None else permits
+        self._slots = slots if max_concurrency is None else Slots(max_concurrency)
+        self._context = copy_context()
         self._queue: deque[NodeTask] = deque()  # sync tasks; workers pull
         self._waiting: deque[NodeTask] = deque()  # async tasks; touched on the home loop only
-        self._running: set[asyncio.Task[None]] = set()
+        self._running: dict[asyncio.Task[None], NodeTask] = {}
         self._workers = 0
+        self._lock = threading.Lock()  # of the number of workers
+        self._shut = False  # a task has failed: what is queued would only be cancelled (rule 5.3)
         self._order: list[NodeTask] = []
 
     # --- for drivers ------------------------------------------------------------------------------------------------
 
     def start(self, tasks: Iterable[NodeTask]) -> None:
         """Start tasks. Those of sync nodes and graphs go to threads, unless the home loop can run a graph."""
+        self._context = copy_context()  # on the caller's thread: a task that starts later sees it too
         on_loop = ("async", "graph") if self._home is not None else ("async",)
         apart: list[NodeTask] = []
         for task in tasks:
             self.outstanding.add(task)
             (apart if task.node.kind in on_loop else self._queue).append(task)
         if apart:
-            context = copy_context()
-            home = self._home or LOOP.get()
-            if running_loop() is home:
-                self._admit(apart, context)
-            else:
-                home.call_soon_threadsafe(self._admit, apart, context)
+            self._on_loop(self._admit, apart)
         if self._queue:
             self._hire()
 
     def work(self) -> Ending | None:
         """Run one queued task here if no worker could be had for it (only then: it delays records and cancels)."""
-        if self._workers or not self._queue or not self._permits.take():
+        if self._workers or self._shut or not self._queue or not self._take():
             return None
         try:
-            return self._perform(self._queue.popleft())
+            return self._noted(self._perform(self._queue.popleft()))
+        except IndexError:  # a worker has come after all
+            return None
         finally:
-            self._permits.give()
+            self._give()
 
     def cancel(self) -> None:
         """Tell everything to stop; what is queued never starts."""
@@ -171,12 +172,8 @@ class TaskExecutorPool:
                 self._inbox.post(Cancelled(self._queue.popleft()))
             except IndexError:  # a worker was faster
                 break
-        home = self._home or (LOOP.get() if self._waiting or self._running else None)
-        if home is not None:
-            if running_loop() is home:
-                self._cancel_running()
-            else:
-                home.call_soon_threadsafe(self._cancel_running)
+        if self._waiting or self._running:
+            self._on_loop(self._cancel_running)
 
     def abandon(self) -> list[Ending]:
         """Leave behind what has not stopped: its result and its calls to the engine are refused (rule 5.3)."""
@@ -199,63 +196,97 @@ class TaskExecutorPool:
     # --- threads ----------------------------------------------------------------------------------------------------
 
     def _hire(self) -> None:
-        if self._queue and self._permits.take():
-            self._workers += 1
+        if self._queue and not self._shut and self._take():
+            with self._lock:
+                self._workers += 1
+                first = self._workers == 1
             # a coroutine cannot work itself while it waits, so its tasks must have a thread
-            if not THREADS.offer(self._drain, must=self._home is not None and self._workers == 1):
-                self._workers -= 1
-                self._permits.give()
+            if not THREADS.offer(self._drain, must=first and self._home is not None):
+                with self._lock:
+                    self._workers -= 1
+                self._give()
 
     def _drain(self) -> None:
         queue, perform, post = self._queue, self._perform, self._inbox.post
         if len(queue) > 1:
             self._hire()  # each worker wakes the next one, and only while there is work left
         try:
-            while True:
-                post(perform(queue.popleft()))
+            while not self._shut:
+                post(self._noted(perform(queue.popleft())))
         except IndexError:
             pass
-        self._workers -= 1
-        self._freed()
+        with self._lock:
+            self._workers -= 1
+        self._give()
+        self._look()
 
-    def _freed(self) -> None:
-        self._permits.give()
+    # --- slots ------------------------------------------------------------------------------------------------------
+
+    def _take(self) -> bool:
+        return self._slots is None or self._slots.take(self._look)
+
+    def _give(self) -> None:
+        if self._slots is not None:
+            self._slots.give()
+
+    def _look(self) -> None:
+        """Use what has become free; called from any thread."""
         if self._queue:
             self._hire()
         if self._waiting:
-            (self._home or LOOP.get()).call_soon_threadsafe(self._launch, copy_context())
+            self._on_loop(self._launch)
         self._inbox.post(None)  # whoever waits may work itself now
+
+    def _noted(self, ending: Ending) -> Ending:
+        if isinstance(ending, Failed):
+            self._shut = True
+        return ending
 
     # --- the event loop ---------------------------------------------------------------------------------------------
 
-    def _admit(self, tasks: list[NodeTask], context: Context) -> None:
-        self._waiting.extend(tasks)
-        self._launch(context)
+    def _on_loop(self, call: Callable[..., None], *args: Any) -> None:
+        home = self._home or LOOP.get()
+        if running_loop() is home:
+            call(*args)
+        else:
+            try:
+                home.call_soon_threadsafe(call, *args)
+            except RuntimeError:  # the loop has closed: whoever waited is gone, and so is the run
+                pass
 
-    def _launch(self, context: Context) -> None:
+    def _admit(self, tasks: list[NodeTask]) -> None:
+        self._waiting.extend(tasks)
+        self._launch()
+
+    def _launch(self) -> None:
         loop = asyncio.get_running_loop()
-        while self._waiting and not self.signal.stopped and self._permits.take():
-            report = self._report(self._waiting.popleft(), context)
-            running = loop.create_task(report, context=context.copy())
-            self._running.add(running)
-            running.add_done_callback(self._running.discard)
+        while self._waiting and not self._shut and not self.signal.stopped and self._take():
+            task = self._waiting.popleft()
+            running = loop.create_task(self._report(task), context=self._context.copy())
+            self._running[running] = task
+            running.add_done_callback(self._ended)
         if self.signal.stopped:
             self._cancel_running()
 
-    async def _report(self, task: NodeTask, context: Context) -> None:
+    async def _report(self, task: NodeTask) -> None:
         # the ending is posted from inside: a done callback would cost one more turn of the loop
-        ending = await self._aperform(task)
-        self._inbox.post(ending)
-        self._permits.give()
+        self._inbox.post(self._noted(await self._aperform(task)))
+        self._give()
         if self._waiting:
-            self._launch(context)
+            self._launch()
         if self._queue:
             self._hire()
+
+    def _ended(self, running: asyncio.Task[None]) -> None:
+        task = self._running.pop(running)
+        if running.cancelled():  # before its first step, so that nothing was posted from inside
+            self._inbox.post(Cancelled(task))
+            self._give()
 
     def _cancel_running(self) -> None:
         while self._waiting:
             self._inbox.post(Cancelled(self._waiting.popleft()))
-        for running in self._running:
+        for running in list(self._running):
             running.cancel()
 
     # --- for users of a pool alone ----------------------------------------------------------------------------------
@@ -272,8 +303,8 @@ class TaskExecutorPool:
         itself, the first in the order of submission. Only for pools that were not given an inbox of another world.
         """
         assert isinstance(self._inbox, SyncInbox), "a pool with an inbox of its own is driven by its owner"
-        cancelled = False
-        deadline: float | None = None
+        cancelled = self.signal.stopped
+        deadline = monotonic() + self.grace if cancelled else None
         endings: dict[NodeTask, Ending] = {}
         while self.outstanding:
             worked = self.work()

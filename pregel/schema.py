@@ -10,7 +10,7 @@ from enum import Enum
 from functools import lru_cache
 from typing import Annotated, Any, NotRequired, Required, get_args, get_origin, get_type_hints, is_typeddict
 
-from .channels import BinaryOperatorAggregate, Channel, LastValue
+from .channels import AnyValue, BinaryOperatorAggregate, Channel, LastValue
 from .errors import GraphValidationError
 
 Default = Callable[[], Any] | None
@@ -107,6 +107,8 @@ def _channel(hint: Any, default: Default) -> Channel:
     for extra in reversed(extras):
         if isinstance(extra, Channel):
             return extra
+        if isinstance(extra, type) and issubclass(extra, AnyValue):
+            return extra(type_, default)
         if isinstance(extra, type) and issubclass(extra, Channel):
             return extra(type_)  # type: ignore[call-arg] # every channel for state takes its type first
         if callable(extra) and not isinstance(extra, type) and not hasattr(extra, "__pydantic_validator__"):

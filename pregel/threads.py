@@ -84,62 +84,48 @@ class StopSignal:
 
 
 class Slots:
-    """A budget of node bodies that may execute at once (rule 11.2). Nobody ever waits on it, so it cannot deadlock."""
+    """A budget of node bodies that may execute at once (rule 11.2), possibly on top of another one.
 
-    __slots__ = ("_free", "_lock")
+    Nobody blocks on it, so it cannot deadlock: who got nothing leaves a call, which is made when there is something
+    again. A task that holds a slot gives its children a budget of one on top of what it was taken from: the slot is
+    theirs while the task waits for them.
+    """
 
-    def __init__(self, count: int) -> None:
+    __slots__ = ("_above", "_borrowed", "_free", "_lock", "_wanted")
+
+    def __init__(self, count: int, above: Slots | None = None) -> None:
         self._free = count
+        self._above = above
+        self._borrowed = 0
+        self._wanted: set[Job] = set()
         self._lock = threading.Lock()
 
-    def take(self) -> bool:
-        """Take a slot if one is free."""
+    def take(self, again: Job) -> bool:
+        """Take a slot if one is free; else `again` is called, from any thread, once one may be."""
         with self._lock:
-            if self._free <= 0:
-                return False
-            self._free -= 1
-            return True
+            if self._free > 0:
+                self._free -= 1
+                return True
+            self._wanted.add(again)  # before looking above, so that nothing given meanwhile is missed
+        if self._above is None or not self._above.take(again):
+            return False
+        with self._lock:
+            self._borrowed += 1
+        return True
 
     def give(self) -> None:
         """Give a slot back."""
         with self._lock:
-            self._free += 1
-
-
-class Permits:
-    """The slots of one pool: those it takes from the budget, and the one its calling task lends it while it waits."""
-
-    __slots__ = ("_lent", "_lock", "_slots", "_taken")
-
-    def __init__(self, slots: Slots | None, lent: bool) -> None:
-        self._slots = slots
-        self._lent = lent
-        self._taken = 0
-        self._lock = threading.Lock()
-
-    def take(self) -> bool:
-        """Take a slot if one is to be had."""
-        if self._slots is None:
-            return True
-        with self._lock:
-            if self._lent:
-                self._lent = False
-                return True
-            if self._slots.take():
-                self._taken += 1
-                return True
-            return False
-
-    def give(self) -> None:
-        """Give one back."""
-        if self._slots is None:
-            return
-        with self._lock:
-            if self._taken:
-                self._taken -= 1
-                self._slots.give()
+            borrowed = self._borrowed > 0
+            if borrowed:
+                self._borrowed -= 1
             else:
-                self._lent = True
+                self._free += 1
+            wanted, self._wanted = self._wanted, set()
+        if borrowed and self._above is not None:
+            self._above.give()
+        for again in wanted:
+            again()
 
 
 class Threads:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import GenericAlias
 from typing import Any, ClassVar, Final, Literal, NotRequired, TypedDict
 
 from .channels import MISSING
@@ -45,10 +46,12 @@ class Command:
 
     `goto` is a node name, a Send, END, or a list of them. `resume` answers pending questions: any value counts, None
     too, and a mapping whose keys are pending ids answers several. `graph=Command.PARENT` addresses the calling graph.
+    As an annotation, `Command[Literal["a", "b"]]` names where a node may go (rule 1.5).
     """
 
     PARENT: ClassVar[Literal["__parent__"]] = "__parent__"
     __slots__ = ("goto", "graph", "resume", "update")
+    __class_getitem__ = classmethod(GenericAlias)
 
     def __init__(
         self,

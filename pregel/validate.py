@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
+from inspect import unwrap
 from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 from .channels import BinaryOperatorAggregate, Channel
 from .errors import GraphValidationError
 from .rules import Pauses
 from .schema import takes_two
-from .types import END, START, Command
+from .types import END, START, Command, Send
 
 Groups = tuple[frozenset[str], ...]
 
@@ -166,9 +167,9 @@ def annotated_targets(fn: Callable[..., Any]) -> tuple[str, ...] | None:
 def command_targets(fn: Callable[..., Any]) -> tuple[str, ...] | Literal[False] | None:
     """Return the targets of a node's `Command[...]` annotation: None if it may jump anywhere, False if nowhere."""
     returned = _returned(fn)
-    if returned is None:
+    if returned in (None, Any, object):
         return None if _may_jump(fn) else False
-    if not _mentions_command(returned):
+    if not _mentions_jump(returned):
         return False
     return _literals(returned) or None
 
@@ -192,11 +193,12 @@ def _literals(hint: Any) -> tuple[str, ...]:
     return tuple(name for argument in get_args(hint) for name in _literals(argument))
 
 
-def _mentions_command(hint: Any) -> bool:
-    return hint is Command or get_origin(hint) is Command or any(_mentions_command(part) for part in get_args(hint))
+def _mentions_jump(hint: Any) -> bool:
+    kind = get_origin(hint) or hint
+    return kind is Command or kind is Send or any(_mentions_jump(part) for part in get_args(hint))
 
 
 def _may_jump(fn: Any) -> bool:
     """Whether a function without annotation may return a command: its code names Command or Send."""
-    code = getattr(fn, "__code__", None)
+    code = getattr(unwrap(fn), "__code__", None)
     return code is None or not {"Command", "Send"}.isdisjoint(code.co_names + code.co_freevars)

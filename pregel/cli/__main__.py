@@ -1,0 +1,5 @@
+"""`python -m pregel.cli` is the command `pregel`."""
+
+from . import main
+
+main()
