@@ -76,7 +76,7 @@ class Store(Protocol):
 
 
 class Floor:
-    """A graph: nodes in order, where each leads, where an input goes, how keys take writes, who decides what follows."""
+    """A graph: nodes in order, where each leads, where an input goes, how keys take writes, who decides what is next."""
 
     def __init__(
         self,

@@ -8,7 +8,7 @@ import operator
 import subprocess
 import sys
 from collections.abc import Callable, Coroutine, Mapping
-from itertools import count
+from itertools import count, pairwise
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, TypedDict
 
@@ -160,7 +160,7 @@ def chain(world: str, keeps: str, size: int, folder: Path) -> Pair:
     builder = StateGraph(Counter)
     builder.add_sequence([(name, node) for name in names])
     builder.set_entry_point(names[0])
-    edges = {name: (after,) for name, after in zip(names, names[1:], strict=False)}
+    edges = {name: (after,) for name, after in pairwise(names)}
     program = Floor(dict.fromkeys(names, node), edges, names[:1], {"n": None})
     return sides.pair(builder.compile(sides.saver), program, {"n": 0})
 
@@ -236,7 +236,7 @@ def nested(world: str, keeps: str, size: int, folder: Path) -> Pair:
     child, inner = _child(sides)
     names = [f"child{i}" for i in range(size)]
     builder = StateGraph(Counter).add_sequence([(name, child) for name in names]).set_entry_point(names[0])
-    leads = {name: (after,) for name, after in zip(names, names[1:], strict=False)}
+    leads = {name: (after,) for name, after in pairwise(names)}
     nodes = {name: _calls(sides, inner, name) for name in names}
     program = Floor(nodes, leads, names[:1], {"n": None})
     return sides.pair(builder.compile(sides.saver), program, {"n": 0})
@@ -301,13 +301,13 @@ def building(size: int, folder: Path) -> Pair:
     def build() -> int:
         builder = StateGraph(Counter)
         builder.add_node(names[0], step).add_edge(START, names[0])
-        for before, name in zip(names, names[1:], strict=False):
+        for before, name in pairwise(names):
             builder.add_node(name, step).add_edge(before, name)
         return len(builder.compile().nodes)
 
     def least() -> int:
         leads: dict[str, list[str]] = {}
-        for before, name in zip(names, names[1:], strict=False):
+        for before, name in pairwise(names):
             leads.setdefault(before, []).append(name)
         program = Floor(dict.fromkeys(names, step), leads, names[:1], {"n": None})
         unknown = [name for targets in program.edges.values() for name in targets if name not in program.nodes]

@@ -39,6 +39,12 @@ class VersionedChannels:
         for name, value in (initial or {}).items():
             self._place(name, value)
 
+    def fix(self, version: int) -> None:
+        """Count first values as written: a default that differs each time must not differ after a restart."""
+        for name in self.values:
+            self.versions[name] = version
+            self.stale.add(name)
+
     def restore(self, name: str, version: int, stored: Any) -> None:
         """Take over a stored value."""
         self._place(name, self.channels[name].restore(stored))

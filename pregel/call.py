@@ -234,7 +234,7 @@ def _apply(graph: Pregel[Any], scope: Scope, config: RunConfig, options: RunOpti
         scope.limit = _count("recursion_limit", limit)
     concurrency = options.get("max_concurrency", config.get("max_concurrency"))
     if concurrency is not None:
-        root.slots = Slots(_count("max_concurrency", concurrency))
+        scope.slots = Slots(_count("max_concurrency", concurrency))
     before, after = options.get("interrupt_before"), options.get("interrupt_after")
     if before is not None or after is not None:
         names = list(graph.nodes)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any
 
 from . import rules
@@ -15,6 +14,7 @@ from .perform import Wrote
 from .runtime import Attempt
 from .schema import as_mapping
 from .scope import Scope
+from .threads import branch
 from .types import Command, RunConfig, RunOptions
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ async def arun_child(
     if (memo := attempt.finished_call(namespace)) is not None:
         return memo  # type: ignore[no-any-return] # only outcomes are kept there
     scope = _scope(graph, attempt, namespace, as_node)
-    with attempt.open_call(asyncio.current_task()):
+    with attempt.open_call(branch()):
         outcome = await finish(adrive(scope, request))
     return _kept(attempt, namespace, outcome)
 

@@ -22,7 +22,7 @@ from .perform import aperform, perform
 from .pool import AsyncInbox, Item, SyncInbox, TaskExecutorPool
 from .scope import Scope
 from .task import Cancelled, Ending, Failed, NodeTask
-from .threads import LOOP, Permits
+from .threads import LOOP
 
 T = TypeVar("T")
 
@@ -113,7 +113,6 @@ class _World:
         "head",
         "inbox",
         "journal",
-        "lent",
         "limit",
         "live",
         "lone",
@@ -128,7 +127,6 @@ class _World:
 
     def __init__(self, scope: Scope) -> None:
         self.scope = scope
-        self.lent = scope.lent
         self.journal: Journal | None = scope.root.journal
         self.pool: TaskExecutorPool | None = None
         self.inbox: Any = None
@@ -162,8 +160,9 @@ class _World:
         def arun(task: NodeTask) -> Coroutine[Any, Any, Ending]:
             return aperform(task, scope, self.head)
 
-        permits = Permits(scope.root.slots, self.lent)
-        self.pool = TaskExecutorPool(run, arun, inbox=self.inbox, home=self.home, permits=permits, signal=scope.signal)
+        self.pool = TaskExecutorPool(
+            run, arun, inbox=self.inbox, home=self.home, slots=scope.slots, signal=scope.signal
+        )
         return self.pool
 
     def wake(self) -> None:
@@ -178,10 +177,8 @@ class _World:
         timeout = self.scope.root.step_timeout
         self.limit = None if timeout is None else monotonic() + timeout
         tasks = effect.tasks
-        lone = len(tasks) == 1 and timeout is None and not self.live and tasks[0].node.kind in self.in_place
-        # a task in the pool holds a slot that its children may use; one in place has only what its own caller lent
-        self.scope.lent = self.lent if lone else self.scope.root.slots is not None
-        if lone:
+        unwatched = timeout is None and not self.live and self.scope.slots is None
+        if unwatched and len(tasks) == 1 and tasks[0].node.kind in self.in_place:
             self.lone = tasks[0]
         else:
             self.check(tasks)

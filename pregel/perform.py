@@ -13,7 +13,7 @@ from inspect import isawaitable
 from typing import Any, NamedTuple
 
 from . import log, rules, stored
-from .channels import CONTAINERS, MISSING
+from .channels import CONTAINERS, MISSING, Overwrite
 from .checkpoint import SerializationError
 from .errors import (
     InvalidTargetError,
@@ -293,6 +293,8 @@ def _writes(attempt: Attempt, items: Any) -> list[Write]:
             raise rules.unknown_keys(unknown, channels, f"node {attempt.task.node.name!r}")
         if type(value) in CONTAINERS and channel.stored:
             value = value.copy()
+        elif type(value) is Overwrite:
+            value = Overwrite(own(value.value))
         if graph.isolation == "deep" and channel.stored:
             value = deepcopy(value)
         data = _encoded(attempt, value, f"key {name!r}") if saving and channel.stored else None
@@ -380,9 +382,10 @@ def _after(attempt: Attempt, ending: Done) -> Any:
     own_writes: dict[str, list[Any]] = {}
     for name, value, _ in ending.writes:
         own_writes.setdefault(name, []).append(value)
-    channels = attempt.scope.graph.channels
+    channels, present = attempt.scope.graph.channels, attempt.head.channels.values
     for name, values in own_writes.items():
-        state[name] = channels[name].update(state.get(name, MISSING), [own(value) for value in values])
+        before = state.get(name, present.get(name, MISSING))  # a node may write what it is not shown
+        state[name] = channels[name].update(before, [own(value) for value in values])
     view = attempt.task.node.view
     return state if view is None else view(state)
 
@@ -399,8 +402,6 @@ def _route(attempt: Attempt, ending: Done, router: Router, decided: Any) -> None
     if attempt.asked:
         raise NodeError(f"{source} asked a question; ask in a node")
     targets = list(decided) if isinstance(decided, (list, tuple)) else [decided]
-    if decided is None:
-        targets = []
     if router.path_map is not None:
         targets = [target if type(target) is Send else _mapped(router.path_map, target, source) for target in targets]
     gotos, sends = rules.route_command(attempt.scope.graph, targets, source, _packer(attempt))

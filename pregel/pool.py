@@ -10,7 +10,7 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable
-from contextvars import Context, copy_context
+from contextvars import copy_context
 from queue import Empty, SimpleQueue
 from time import monotonic
 from typing import Any, Protocol
@@ -328,6 +328,24 @@ class TaskExecutorPool:
             if isinstance(error, (KeyboardInterrupt, SystemExit)):
                 raise
 
+    def _run_alone(self, task: NodeTask) -> Ending:
+        """Run a task without a graph: what it returns are its writes."""
+        try:
+            return _alone(task, task.node.fn(task.arg))
+        except BaseException as error:  # noqa: BLE001 - every ending is a value
+            return self._broken(task, error)
+
+    async def _arun_alone(self, task: NodeTask) -> Ending:
+        try:
+            return _alone(task, await task.node.fn(task.arg))
+        except BaseException as error:  # noqa: BLE001 - every ending is a value
+            return self._broken(task, error)
+
+    def _broken(self, task: NodeTask, error: BaseException) -> Ending:
+        if self.signal.stopped and not isinstance(error, GraphInterrupt):
+            return Cancelled(task, error)
+        return _alone(task, error)
+
     def _judge(self, endings: list[Ending]) -> dict[str, list[Write]]:
         self._order = []
         for ending in endings:
@@ -346,23 +364,6 @@ class TaskExecutorPool:
 
 def _left(deadline: float | None) -> float | None:
     return None if deadline is None else max(0.0, deadline - monotonic())
-
-
-def _run_alone(task: NodeTask) -> Ending:
-    """Run a task without a graph: what it returns are its writes."""
-    try:
-        return _alone(task, task.node.fn(task.arg))
-    except BaseException as error:  # noqa: BLE001 - every ending is a value
-        return _alone(task, error)
-
-
-async def _arun_alone(task: NodeTask) -> Ending:
-    try:
-        return _alone(task, await task.node.fn(task.arg))
-    except asyncio.CancelledError as error:
-        return Cancelled(task, error)
-    except BaseException as error:  # noqa: BLE001 - every ending is a value
-        return _alone(task, error)
 
 
 def _alone(task: NodeTask, result: Any) -> Ending:

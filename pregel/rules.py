@@ -111,6 +111,8 @@ def begin(graph: Plan, head: Head, number: int, values: Mapping[str, Any], *, ex
     `exact` takes the values as they are instead of folding them: a child starts from its parent's values (rule 8.1).
     """
     folded = dict(values) if exact else prepare(head, list(values.items()), "the input")
+    if not head.number:
+        head.channels.fix(number)
     _empty_scheduling(head)
     head.channels.expire(folded)
     head.channels.apply(folded, number)

@@ -14,7 +14,7 @@ from .interrupt import GraphInterrupt, Interrupt
 from .rules import join
 from .scope import Scope, config_of
 from .task import NodeTask, escape
-from .threads import StopSignal, branch
+from .threads import Slots, StopSignal, branch
 
 ContextT = TypeVar("ContextT")
 StreamWriter = Callable[[Any], None]
@@ -34,6 +34,7 @@ class Attempt:
         "calls",
         "ended",
         "head",
+        "loan",
         "memos",
         "number",
         "scope",
@@ -51,6 +52,8 @@ class Attempt:
         self.asked: list[Interrupt] = []
         self.memos: dict[str, Any] = {}  # outcomes of finished child calls, for the next attempt
         self.calls: list[Any] = []  # child calls that are running in branches of the node
+        # the slot that this task holds is its children's while it waits for them
+        self.loan = None if scope.slots is None else Slots(1, scope.slots)
         self._branch: object = None
         self._questions = 0
         self._calls = 0
@@ -170,7 +173,7 @@ class Attempt:
         scope.epochs = head.line
         scope.epoch = head.number
         scope.fresh = not head.restored and self.number == 1
-        scope.lent = parent.lent
+        scope.slots = self.loan
         scope.signal = StopSignal(self.signal)
         if as_node:
             scope.collect = parent.graph.reduced & graph.channels.keys()

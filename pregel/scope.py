@@ -69,7 +69,6 @@ class Root:
         "metadata",
         "passed",
         "sink",
-        "slots",
         "step_timeout",
         "store",
         "subgraphs",
@@ -85,7 +84,6 @@ class Root:
         self.context: Any = None
         self.store: Any = None
         self.metadata = b""
-        self.slots: Slots | None = None
         self.step_timeout: float | None = None
         self.grace = DEFAULT_GRACE
         self.sink: Callable[[Event], None] | None = None  # takes events of nodes and nested runs, from any thread
@@ -102,7 +100,6 @@ class Scope:
         "epochs",
         "fresh",
         "graph",
-        "lent",
         "limit",
         "modes",
         "namespace",
@@ -111,6 +108,7 @@ class Scope:
         "pauses",
         "root",
         "signal",
+        "slots",
     )
 
     def __init__(self, graph: Graph, root: Root, modes: frozenset[str] = NO_MODES) -> None:
@@ -126,7 +124,7 @@ class Scope:
         self.limit = DEFAULT_LIMIT
         self.pauses = graph.pauses
         self.collect: frozenset[str] = frozenset()  # keys that the calling graph reduces (rule 8.1)
-        self.lent = False  # the calling task holds a slot, which it lends while it waits
+        self.slots: Slots | None = None  # how many node bodies may execute at once (rule 11.2)
         self.signal = StopSignal()
         self.context: Context = copy_context()  # taken on the caller's thread: a worker's context is not the caller's
 

@@ -51,7 +51,6 @@ class Command:
 
     PARENT: ClassVar[Literal["__parent__"]] = "__parent__"
     __slots__ = ("goto", "graph", "resume", "update")
-    __class_getitem__ = classmethod(GenericAlias)
 
     def __init__(
         self,
@@ -69,7 +68,12 @@ class Command:
     @property
     def targets(self) -> tuple[str | Send, ...]:
         """`goto` as a tuple."""
-        return (self.goto,) if isinstance(self.goto, (str, Send)) else tuple(self.goto)
+        several = isinstance(self.goto, (list, tuple))
+        return tuple(self.goto) if several else (self.goto,)  # type: ignore[arg-type,return-value] # as just checked
+
+    @classmethod
+    def __class_getitem__(cls, names: Any) -> GenericAlias:
+        return GenericAlias(cls, names)
 
     def __eq__(self, other: object) -> bool:
         return type(other) is Command and all(getattr(self, n) == getattr(other, n) for n in self.__slots__)

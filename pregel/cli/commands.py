@@ -12,7 +12,8 @@ import traceback as tracebacks
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from textwrap import indent
+from typing import Annotated, Any, NamedTuple, TextIO
 
 import typer
 from rich.console import Console
@@ -27,7 +28,6 @@ from pregel import (
     InvalidUpdateError,
     NoCheckpointError,
     Pregel,
-    PregelError,
     SqliteSaver,
     StateSnapshot,
     __version__,
@@ -42,6 +42,8 @@ PAUSED = 3
 FAILED = 4
 INTERRUPTED = 130  # as shells say it of a process that Ctrl-C ended
 DB = Path("runs.db")
+REFUSALS = (InvalidRequestError, GraphValidationError, InvalidUpdateError)
+"""Errors that say, unless they come from a node, that nothing ran."""
 
 app = typer.Typer(
     help="Run graphs that pause for people and survive crashes.",
@@ -87,6 +89,7 @@ class Call(NamedTuple):
     db: Path | None
     json: bool
     traceback: bool
+    out: TextIO  # stdout, which belongs to the result alone while nodes print to stderr
 
 
 # The parameters of a command are its options, so they are as many as a user may want.
@@ -97,7 +100,7 @@ def _root(
     version: Annotated[bool, typer.Option("--version", help="Print the version and end.")] = False,
 ) -> None:
     if version:
-        print(f"pregel {__version__}")  # noqa: T201 - the result of a command
+        typer.echo(f"pregel {__version__}")
         raise typer.Exit
 
 
@@ -109,7 +112,7 @@ def run(
 
     A thread that has something pending starts again from the entry, on the state that it has.
     """
-    call = Call(target, thread, db, json, traceback)
+    call = Call(target, thread, db, json, traceback, sys.stdout)
     with _judged(call):
         values = parsed("--input", input)
         if not isinstance(values, dict):
@@ -133,7 +136,7 @@ def resume(
 
     With several questions pending give each --answer its --id, in the same order.
     """
-    call = Call(target, thread, db, json, traceback)
+    call = Call(target, thread, db, json, traceback, sys.stdout)
     with _judged(call):
         values = [parsed("--answer", text) for text in answer or ()]
         with _opened(call) as graph:
@@ -154,13 +157,13 @@ def state(
     traceback: Traceback = False,
 ) -> None:
     """Show where a thread stands and what it asks."""
-    call = Call(target, thread, db, json, traceback)
+    call = Call(target, thread, db, json, traceback, sys.stdout)
     with _judged(call):
         with _opened(call) as graph:
             place = {"thread_id": thread, **({"checkpoint_id": checkpoint} if checkpoint else {})}
             found = _stored(call, graph.get_state({"configurable": place}))
         if json:
-            _print(as_text(state_of(found), indent=2))
+            _print(call, as_text(state_of(found), indent=2))
         else:
             _show(call, found)
 
@@ -174,7 +177,171 @@ def history(
     json: Json = False,
     traceback: Traceback = False,
 ) -> None:
-    """List the checkpoints of a thread, newest first; as JSON one object a line."""
-    call = Call(target, thread, db, json, traceback)
+    """List the checkpoints of a thread, newest first."""
+    call = Call(target, thread, db, json, traceback, sys.stdout)
     with _judged(call), _opened(call) as graph:
-        out = sys.__stdout__ if False else None  # placeholder
+        _stored(call, graph.get_state(thread_id=thread))
+        found = graph.get_state_history(thread_id=thread, limit=limit)
+        if json:
+            for number, each in enumerate(found):  # one by one: a history may be long
+                _print(call, ("," if number else "[") + as_text(state_of(each)))
+            _print(call, "]")
+        else:
+            for each in found:
+                _print(call, _summary(each))
+
+
+# --- around every command -----------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _judged(call: Call) -> Iterator[None]:
+    """Report what goes wrong, and end with the code for it."""
+    try:
+        yield
+    except typer.Exit:
+        raise
+    except KeyboardInterrupt:
+        sys.stderr.write(f"pregel: stopped; go on with: {_command('resume', call)}\n")
+        raise typer.Exit(INTERRUPTED) from None
+    except (Exception, SystemExit) as error:  # a node that ends the process has failed as well
+        if isinstance(error, BrokenPipeError) and not _notes(error):
+            raise  # the reader of stdout has gone; typer ends quietly
+        raise typer.Exit(_report(call, error)) from None
+
+
+def _report(call: Call, error: BaseException) -> int:
+    notes = _notes(error)
+    refused = not notes and isinstance(error, REFUSALS)
+    if call.traceback:
+        tracebacks.print_exception(error)
+    sys.stderr.write(f"pregel: {type(error).__name__}: {error}\n")
+    if not call.traceback:
+        sys.stderr.writelines(f"  {note}\n" for note in notes)
+    if notes:
+        sys.stderr.write(f"  what has finished is kept; go on with: {_command('resume', call)}\n")
+    if call.json:
+        told = {"type": type(error).__name__, "message": str(error), "code": getattr(error, "code", None)}
+        outcome = {
+            "status": "refused" if refused else "failed",
+            "thread": call.thread,
+            "error": told | {"notes": notes},
+        }
+        _print(call, as_text(outcome, indent=2))
+    return USAGE if refused else FAILED
+
+
+def _notes(error: BaseException) -> list[str]:
+    """Return what the engine adds to the error of a node: where it was raised."""
+    return getattr(error, "__notes__", [])
+
+
+@contextmanager
+def _opened(call: Call, *, new: bool = False) -> Iterator[Pregel[Any]]:
+    """Open the graph on its database, a `new` one if need be. What it prints goes to stderr."""
+    with redirect_stdout(sys.stderr):
+        graph = load(call.target)
+        if isinstance(graph, Pregel) and keeps_itself(graph):
+            if call.db is not None:
+                raise InvalidRequestError(f"{call.target} has a checkpointer of its own", hint="leave out --db")
+            yield graph
+            return
+        path = DB if call.db is None else call.db
+        if not new and not path.is_file():
+            raise NoCheckpointError(f"there is no database {str(path)!r}", hint="name one with --db, or begin a run")
+        if not path.parent.is_dir():
+            raise InvalidRequestError(f"there is no folder {str(path.parent)!r} for the database")
+        with SqliteSaver(path) as saver:
+            yield attached(graph, saver)
+
+
+def _stored(call: Call, found: StateSnapshot) -> StateSnapshot:
+    """Return a state if there is one. Raises NoCheckpointError."""
+    if found.status is None:
+        checkpoint = found.config.get("configurable", {}).get("checkpoint_id")
+        what = f"no checkpoint {checkpoint}" if checkpoint else "nothing"
+        where = "" if call.db is None else f" in {str(call.db)!r}"
+        raise NoCheckpointError(
+            f"{what} is stored for thread {call.thread!r}{where}", hint="pregel run begins one, --db names another file"
+        )
+    return found
+
+
+def _paired(values: Sequence[Any], ids: Sequence[str], interrupts: Sequence[Interrupt]) -> dict[str, Any]:
+    """Return the answers by the id of their question. Raises InvalidAnswerError if they do not fit."""
+    pending = [question.id or "" for question in interrupts if question.when == "inside"]
+    listed = f"pending: {', '.join(pending) or 'none'}"
+    if not ids and len(values) == len(pending) == 1:
+        return {pending[0]: values[0]}
+    if values and not pending:
+        raise InvalidAnswerError("no question is pending", hint="leave out --answer to go on")
+    if len(ids) != len(values):
+        raise InvalidAnswerError(f"{len(values)} --answer and {len(ids)} --id: each needs the other", hint=listed)
+    if unknown := [id for id in ids if id not in pending]:
+        raise InvalidAnswerError(f"{', '.join(unknown)}: no such question", hint=listed, pending=tuple(pending))
+    if len(set(ids)) < len(ids):
+        raise InvalidAnswerError("two answers to one question", hint=listed, pending=tuple(pending))
+    return dict(zip(ids, values, strict=True))
+
+
+# --- what they print ----------------------------------------------------------------------------------------------
+
+
+def _end(call: Call, state: StateSnapshot) -> None:
+    """Print how a run ended and end with the code for it."""
+    if call.json:
+        questions = [{**each.as_dict(), "command": _answer(call, each)} for each in state.interrupts]
+        told = {name: state_of(state)[name] for name in ("status", "thread", "checkpoint", "values")}
+        _print(call, as_text(told | {"interrupts": questions}, indent=2))
+    else:
+        _show(call, state)
+    if state.status != "done":
+        raise typer.Exit(PAUSED if state.status == "paused" else FAILED)
+
+
+def _show(call: Call, state: StateSnapshot) -> None:
+    checkpoint = state.config.get("configurable", {}).get("checkpoint_id")
+    _print(call, f"{state.status}: thread {call.thread}, checkpoint {checkpoint}")
+    for name, value in state.values.items():
+        _print(call, indent(f"{name}: {_pretty(value)}", "  "))
+    for task in state.tasks:
+        if not task.interrupts:
+            error = "" if task.error is None else f": {type(task.error).__name__}: {task.error}"
+            _print(call, f"  {task.status} {task.id}{error}")
+    for question in state.interrupts:
+        _print(call, "")
+        _print(call, f"{question.node} {'asks' if question.when == 'inside' else f'pauses {question.when}'}:")
+        if question.when == "inside":
+            _print(call, indent(_pretty(question.value), "  "))
+            _print(call, f"  id: {question.id}")
+        _print(call, f"  go on with: {_answer(call, question)}")
+
+
+def _pretty(value: Any) -> str:
+    """Return a value for people: text as it is, the rest as Python writes it, shortened where it is long."""
+    if isinstance(value, str):
+        return "".join(char if char.isprintable() or char == "\n" else repr(char)[1:-1] for char in value)
+    return pretty_repr(value, max_width=100, max_length=30, max_string=500)
+
+
+def _summary(state: StateSnapshot) -> str:
+    told = state_of(state)
+    when = str(told["created_at"])[:19].replace("T", " ")
+    following = f"  next: {', '.join(state.next)}" if state.next else ""
+    return f"{told['checkpoint']}  {when}  step {told['step']:<3} {told['source']:<7} {told['status']:<8}{following}"
+
+
+def _answer(call: Call, question: Interrupt) -> str:
+    """Return the command that answers a question; `JSON` stands for the answer."""
+    if question.when != "inside":
+        return _command("resume", call)
+    return _command("resume", call, "--id", question.id or "", "--answer", "JSON")
+
+
+def _command(name: str, call: Call, *more: str) -> str:
+    db = () if call.db is None else ("--db", str(call.db))
+    return shlex.join(("pregel", name, call.target, "--thread", call.thread, *db, *more))
+
+
+def _print(call: Call, text: str) -> None:
+    call.out.write(f"{text}\n")

@@ -19,9 +19,7 @@ Watch = Callable[[Path, str, Any], None]
 
 def advance(graph: Pregel[Any], thread: str, input: Any, console: Console) -> StateSnapshot:
     """Run a graph to its end or its next pause, shown on the console if that is a terminal, and return its state."""
-    events = graph.stream(
-        input, thread_id=thread, stream_mode=["values", "updates", "custom"], subgraphs=True
-    )
+    events = graph.stream(input, thread_id=thread, stream_mode=["values", "updates", "custom"], subgraphs=True)
     with _shown(graph, thread, input, console) as watch, closing(events):  # type: ignore[type-var] # a generator
         for path, kind, data in events:
             watch(path, kind, data)
@@ -104,7 +102,7 @@ class Lines:
         if task.completed < total:
             self._bars.update(id_, count=f"{int(task.completed)}/{total}")
             return
-        many = f" ×{total}" if total > 1 else ""
+        many = f" x {total}" if total > 1 else ""
         self._bars.console.print(Text(f"✓ {node}{many}  {task.elapsed or 0.0:.1f} s", style="green"))
         self._bars.remove_task(id_)
         del self._ids[node]

@@ -47,7 +47,7 @@ class Model(BaseModel):
 
 
 @pytest.mark.parametrize("state", [Data, Model])
-def test_a_node_is_shown_an_instance_of_the_state_class(world: World, saver: Saver, state: type) -> None:
+def test_a_node_is_shown_an_instance_of_the_state_class(world: World, saver: Saver, state: Any) -> None:
     """1.1: with a dataclass or model as state, nodes and routers get instances, defaults filled in."""
 
     def grow(s: Any) -> dict[str, Any]:

@@ -30,9 +30,8 @@ class Story:
         life = Life()
         for breaths in (*deaths, None):
             life = Life(breaths)
-            LIFE.set(life)
             try:
-                result = self._live(Mortal(self.store, life))
+                result = self.live(Mortal(self.store, life), life)
             except Killed:
                 self.died += 1
                 self._bury(life)
@@ -41,7 +40,9 @@ class Story:
                 return result
         raise AssertionError("the last life never ends")
 
-    def _live(self, saver: Saver) -> dict[str, Any]:
+    def live(self, saver: Saver, life: Life) -> dict[str, Any]:
+        """Go on from where the store says the run is, answering all that is asked, in one life."""
+        LIFE.set(life)
         result = self._rise(saver)
         while "__interrupt__" in result:
             answers = {question.id: self.case.answers[question.value] for question in result["__interrupt__"]}

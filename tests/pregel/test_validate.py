@@ -138,7 +138,7 @@ def test_1_5_a_reserved_or_empty_name_is_refused(name: str) -> None:
 
 
 def test_1_5_a_reserved_key_of_the_state_is_refused() -> None:
-    state = TypedDict("state", {"__mine": int})  # noqa: UP013 - the key would be mangled in a class
+    state = TypedDict("state", {"__mine": int})
     builder: StateGraph[Any] = StateGraph(state)
     assert _faults(builder.add_node("a", _node).add_edge(START, "a")) == ("key '__mine' is reserved",)
 
