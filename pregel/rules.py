@@ -384,10 +384,10 @@ def first_error(tasks: Sequence[NodeTask], failed: Mapping[str, Failed | Cancell
 
 
 def output(graph: Plan, head: Head) -> dict[str, Any]:
-    """Return the output so far as a mapping that is the caller's own."""
+    """Return the output so far, in the order of the keys, as a mapping that is the caller's own."""
     values = head.channels.read()
     keys = graph.output_keys
-    return values if keys is None else {name: value for name, value in values.items() if name in keys}
+    return {name: values[name] for name in graph.channels if name in values and (keys is None or name in keys)}
 
 
 def handed_back(head: Head, reduced: Collection[str]) -> list[tuple[str, Any]]:

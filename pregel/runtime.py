@@ -28,6 +28,7 @@ class Attempt:
     __slots__ = (
         "_branch",
         "_calls",
+        "_keyed",
         "_prefix",
         "_questions",
         "asked",
@@ -57,6 +58,7 @@ class Attempt:
         self._branch: object = None
         self._questions = 0
         self._calls = 0
+        self._keyed: set[str] = set()  # namespaces of child calls with a key: these can be made again
         self._prefix: str | None = None
 
     def check(self) -> None:
@@ -150,8 +152,8 @@ class Attempt:
         return self.memos.get(namespace)
 
     def finish_call(self, namespace: str, outcome: Any) -> None:
-        """Keep the outcome of a call for the next attempt."""
-        if self.task.node.retry_policy:
+        """Keep the outcome of a call for the next attempt, or for a second call under the same key."""
+        if self.task.node.retry_policy or namespace in self._keyed:
             self.memos[namespace] = outcome
 
     @contextmanager
@@ -172,7 +174,9 @@ class Attempt:
         scope.nested = True
         scope.epochs = head.line
         scope.epoch = head.number
-        scope.fresh = not head.restored and self.number == 1
+        scope.fresh = not head.restored and self.number == 1 and namespace not in self._keyed
+        if "#=" in namespace[len(self.prefix) :]:
+            self._keyed.add(namespace)
         scope.slots = self.loan
         scope.signal = StopSignal(self.signal)
         if as_node:

@@ -117,9 +117,7 @@ class History:
             answers = {self.ids[q.task.serial, q.index]: f"{q.value}={next(self.inputs)}" for q in chosen}
             for question in chosen:
                 plain.answer(question, answers[self.ids[question.task.serial, question.index]])
-            self.run(
-                step, lambda saver: self.world.resume(self.compile(saver), answers=answers, thread_id=self.thread)
-            )
+            self.run(step, lambda saver: self.world.resume(self.compile(saver), answers=answers, thread_id=self.thread))
 
     def begin(self, step: Step) -> None:
         number = next(self.inputs)
