@@ -76,7 +76,7 @@ class Store(Protocol):
 
 
 class Floor:
-    """A graph: nodes in order, where each leads, where an input goes, how keys take writes, who decides what is next."""
+    """A graph: nodes in order, where each leads, where an input goes, how keys take writes, who says what follows."""
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
 """What a saver is, sync and async, and what it promises.
 
 A saver keeps bytes and knows no value types. It keeps an immutable tree of checkpoints for every thread and lets one
-run at a time write to it. `conformance.py` holds every promise made here as a test; a saver that passes it may be used.
+run at a time write to it. `conformance/` holds every promise made here as a test; a saver that passes it may be used.
 The functions below the class are for those who write savers, so that all savers refuse in the same words.
 """
 

@@ -55,6 +55,7 @@ def drive(scope: Scope, request: Request, number: int | None = None) -> Generato
                         yield event
                     except GeneratorExit as error:  # told to the program as the reply of its next effect
                         world.closed = error
+                        break
             if watch is not None:
                 watch(effect)
     finally:
@@ -84,6 +85,7 @@ async def adrive(scope: Scope, request: Request, number: int | None = None) -> A
                         yield event
                     except GeneratorExit as error:  # told to the program as the reply of its next effect
                         world.closed = error
+                        break
             if watch is not None:
                 watch(effect)
     finally:
@@ -178,7 +180,7 @@ class _World:
         self.limit = None if timeout is None else monotonic() + timeout
         tasks = effect.tasks
         unwatched = timeout is None and not self.live and self.scope.slots is None
-        if unwatched and len(tasks) == 1 and tasks[0].node.kind in self.in_place:
+        if unwatched and len(tasks) == 1 and tasks[0].node.kind in self.in_place and tasks[0].node.timeout is None:
             self.lone = tasks[0]
         else:
             self.check(tasks)
@@ -357,7 +359,7 @@ class _Async(_World):
             # a cancel from outside, even if the node has swallowed it
             error = ending.error if isinstance(ending, (Failed, Cancelled)) else None
             self.cut = error if isinstance(error, asyncio.CancelledError) else asyncio.CancelledError()
-            if error is self.cut:
+            if error is not None:  # raised after it was told to stop (rule 5.3)
                 return Cancelled(task, error)
         return ending
 

@@ -53,7 +53,7 @@ def perform(task: NodeTask, scope: Scope, head: Head) -> Ending:
         attempt.ended = True
         if not isinstance(result, Again):
             return result
-        if attempt.signal.wait(result.seconds):
+        if scope.signal.wait(result.seconds):  # the attempt's own says only that it took too long
             return Cancelled(task)
         attempt = _next(attempt)
 
@@ -150,9 +150,12 @@ async def _alimited(attempt: Attempt) -> Ending | Again:
     body = asyncio.ensure_future(_abody(attempt))
     try:
         done, _ = await asyncio.wait([body], timeout=attempt.task.node.timeout)
-    except asyncio.CancelledError:
+    except asyncio.CancelledError as error:
         await _stop(body, attempt.scope.root.grace)
-        raise
+        if body.done():
+            return body.result()
+        attempt.signal.abandoned = True
+        return Cancelled(attempt.task, error, abandoned=True)
     if done:
         return body.result()
     attempt.signal.set()

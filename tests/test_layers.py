@@ -26,7 +26,7 @@ LAYERS = {
     "pregel": ("pregel", {"channels", "checkpoint"}),
 }
 
-SAVERS = ("checkpoint/saver.py", "checkpoint/memory.py", "checkpoint/sqlite*.py", "checkpoint/conformance.py")
+SAVERS = ("checkpoint/saver.py", "checkpoint/memory.py", "checkpoint/sqlite*.py", "checkpoint/conformance/*.py")
 # the drivers, the pools, their primitives, the queue of writes, and the time limits of a task
 DRIVERS = ("pregel/drive.py", "pregel/pool.py", "pregel/threads.py", "pregel/journal.py", "pregel/perform.py")
 

@@ -7,9 +7,6 @@ from __future__ import annotations
 
 import sys
 
-USAGE = 2
-"""Exit code of a command that could not be carried out as it was given; nothing ran."""
-
 
 def main() -> None:
     """Run the command `pregel`; without its extra say what to install."""
@@ -19,5 +16,5 @@ def main() -> None:
         if (error.name or "").partition(".")[0] not in ("typer", "rich", "click"):
             raise
         sys.stderr.write(f"pregel: the command line needs {error.name}: pip install 'pregel[cli]'\n")
-        sys.exit(USAGE)
+        sys.exit(2)  # usage, as in commands.py
     app(prog_name="pregel")

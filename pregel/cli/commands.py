@@ -33,11 +33,11 @@ from pregel import (
     __version__,
 )
 
-from . import USAGE
 from .plain import as_text, parsed, state_of
 from .progress import advance
 from .target import attached, keeps_itself, load
 
+USAGE = 2
 PAUSED = 3
 FAILED = 4
 INTERRUPTED = 130  # as shells say it of a process that Ctrl-C ended
@@ -161,7 +161,7 @@ def state(
     with _judged(call):
         with _opened(call) as graph:
             place = {"thread_id": thread, **({"checkpoint_id": checkpoint} if checkpoint else {})}
-            found = _stored(call, graph.get_state({"configurable": place}))
+            found = _stored(call, graph.get_state({"configurable": place}), checkpoint)
         if json:
             _print(call, as_text(state_of(found), indent=2))
         else:
@@ -255,10 +255,9 @@ def _opened(call: Call, *, new: bool = False) -> Iterator[Pregel[Any]]:
             yield attached(graph, saver)
 
 
-def _stored(call: Call, found: StateSnapshot) -> StateSnapshot:
+def _stored(call: Call, found: StateSnapshot, checkpoint: str | None = None) -> StateSnapshot:
     """Return a state if there is one. Raises NoCheckpointError."""
     if found.status is None:
-        checkpoint = found.config.get("configurable", {}).get("checkpoint_id")
         what = f"no checkpoint {checkpoint}" if checkpoint else "nothing"
         where = "" if call.db is None else f" in {str(call.db)!r}"
         raise NoCheckpointError(

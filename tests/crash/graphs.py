@@ -161,4 +161,3 @@ CASES = [
     Case("packets", packets, {}, {0: "zero", 3: None}, {"log": ["s", "zero", 1, 2, None, 4, "e"]}),
     Case("mixed", mixed, {"x": 0}, {"?": 1, "??": 2}, {"x": 2, "log": ["a", "b", 1, 2, "d"] * 2}),
 ]
-"""`output` is right when every reducer key starts at its type's default (rule 2.1)."""

@@ -1,5 +1,6 @@
-"""A process as the tests see it: it begins tasks, writes, and ends at its n-th breath, after which nothing is written."""
+"""A process as the tests see it: it begins tasks, writes, and ends after so many breaths; then nothing is written."""
 
+import builtins
 import threading
 from collections.abc import Collection, Iterator, Sequence
 from contextvars import ContextVar
@@ -23,7 +24,7 @@ class Began(NamedTuple):
 
 
 class Life:
-    """Counts breaths and dies with the last one; notes each body that begins and ends while it lives."""
+    """Dies once it has drawn so many breaths; notes each body that begins and ends while it lives."""
 
     def __init__(self, breaths: int | None = None) -> None:
         self.left = breaths
@@ -100,7 +101,7 @@ class Mortal(Saver):
     def threads(self) -> Iterator[str]:
         return self.store.threads()
 
-    def namespaces(self, thread_id: str) -> "list[str]":
+    def namespaces(self, thread_id: str) -> builtins.list[str]:  # plain `list` is the method above
         return self.store.namespaces(thread_id)
 
     def delete_thread(self, thread_id: str) -> None:

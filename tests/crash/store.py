@@ -1,6 +1,7 @@
 """What a store says by itself, read without the engine: which tasks are recorded, and whether the history is whole."""
 
 from collections.abc import Iterable
+from itertools import pairwise
 
 from pregel import Saver
 from pregel.checkpoint import Checkpoint, Key, Saved
@@ -41,7 +42,7 @@ def check_history(saver: Saver, thread_id: str) -> None:
         newest_first = [saved.checkpoint for saved in saver.list(Key(thread_id, namespace))]
         ids = [checkpoint.id for checkpoint in newest_first]
         assert ids == sorted(set(ids), reverse=True), (namespace, ids)
-        for checkpoint, parent in zip(newest_first, newest_first[1:], strict=False):
+        for checkpoint, parent in pairwise(newest_first):
             assert (checkpoint.parent_namespace, checkpoint.parent_id) == (namespace, parent.id), (checkpoint, parent)
         assert newest_first[-1].parent_id == 0, newest_first[-1]
         assert all(checkpoint.id in checkpoint.line for checkpoint in newest_first)

@@ -21,7 +21,7 @@ from tests.crash.life import LIFE, Began, Killed, Life, Mortal
 from tests.crash.store import check_history, head_of
 from tests.helpers import World
 
-EXAMPLES = 400 if os.environ.get("PREGEL_FULL") == "1" else 80
+EXAMPLES = 500 if os.environ.get("PREGEL_FULL") == "1" else 90
 How = Literal["plain", "killed", "overtaken"]
 
 
@@ -39,12 +39,12 @@ GO = st.builds(
     Step,
     what=st.just("go"),
     broken=st.booleans(),
-    how=st.sampled_from(["plain", "killed", "overtaken"]),
-    when=st.integers(0, 20),
+    how=st.sampled_from(["plain", "killed", "overtaken", "killed"]),
+    when=st.integers(0, 14),
     mask=st.integers(0, 7),
 )
 OTHER = st.builds(Step, what=st.sampled_from(["edit", "again", "anew"]))
-STEPS = st.lists(st.one_of(GO, GO, GO, OTHER), min_size=1, max_size=8)
+STEPS = st.lists(st.one_of(GO, GO, GO, OTHER), min_size=2, max_size=10)
 
 
 class Overtaken(Mortal):

@@ -1,0 +1,74 @@
+"""The examples do what they say, on a small tree with awkward files."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+EXAMPLE = ROOT / "examples/source_review.py"
+FILES = {
+    "good.py": b'"""Fine."""\n',
+    "bad.py": b"def (",
+    "nul.py": b"x = 1\0",
+    "coding.py": b"# coding: nonsense\n",
+    "latin.py": b"x = '\xff'\n",
+    "deep.py": b"(" * 5000 + b")" * 5000,
+    "empty.py": b"",
+    "smelly.py": b'"""S."""\ndef f(a=[], *, b={}):\n    try: pass\n    except: pass\n',
+    ".git/hook.py": b"def (",
+    "env/pyvenv.cfg": b"",
+    "env/lib.py": b"def (",
+    "__pycache__/x.py": b"def (",
+}
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    for name, data in FILES.items():
+        path = tmp_path / "tree" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    (tmp_path / "tree/again").symlink_to(".")
+    (tmp_path / "tree/loop.py").symlink_to("loop.py")
+    (tmp_path / "tree/copy.py").symlink_to("bad.py")
+    os.mkfifo(tmp_path / "tree/pipe.py")
+    return tmp_path / "tree"
+
+
+def run(folder: Path, *words: str, stdin: str = "") -> "subprocess.CompletedProcess[str]":
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, *words]
+    return subprocess.run(command, cwd=folder, env=environment, input=stdin, capture_output=True, text=True, timeout=60)
+
+
+def pregel(folder: Path, command: str, *words: str) -> "subprocess.CompletedProcess[str]":
+    return run(folder, "-m", "pregel.cli", command, f"{EXAMPLE}:graph", "--thread", "t", "--json", *words)
+
+
+def test_every_file_that_does_not_parse_is_a_finding_and_no_file_is_read_twice(tree: Path, tmp_path: Path) -> None:
+    paused = pregel(tmp_path, "run", "--input", '{"root": "tree", "report": "report.md"}')
+    assert paused.returncode == 3, paused.stderr
+    [question] = json.loads(paused.stdout)["interrupts"]
+    found = question["value"]["findings"]
+    broken = {line.split(" ")[1].split(":")[0] for line in found if "cannot be parsed" in line}
+    assert broken == {"bad.py", "nul.py", "coding.py", "latin.py", "deep.py", "loop.py", "pipe.py"}
+    assert sum("mutable default" in line for line in found) == sum("`except:`" in line for line in found) == 1
+    asked = pregel(tmp_path, "resume", "--answer", '{"decision": "edit", "drop": [99]}')
+    assert asked.returncode == 3, asked.stderr
+    assert "is none of the answers" in json.loads(asked.stdout)["interrupts"][0]["value"]["question"]
+    done = pregel(tmp_path, "resume", "--answer", '{"decision": "edit", "drop": [1]}')
+    assert done.returncode == 0, done.stderr
+    report = (tmp_path / "report.md").read_text(encoding="utf-8")
+    assert report.startswith("# Source review")
+    assert report.count("cannot be parsed") == len(broken) - 1
+
+
+@pytest.mark.parametrize("decision", ["approve", "reject"])
+def test_the_example_is_a_program_that_asks_at_the_terminal(tree: Path, tmp_path: Path, decision: str) -> None:
+    done = run(tmp_path, str(EXAMPLE), "tree", stdin=f"what\n{decision}\n")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "source_review.md").exists() == (decision == "approve")
