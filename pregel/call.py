@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from . import rules
 from .begin import Answer, Continue, Edit, Input, Outcome, Request
@@ -15,13 +15,10 @@ from .errors import InvalidRequestError, InvalidUpdateError, NoCheckpointerError
 from .journal import Journal
 from .perform import own
 from .schema import as_mapping
-from .scope import Root, Scope, checkpoint_text, levels
+from .scope import Graph, Root, Scope, checkpoint_text, levels
 from .threads import Slots
 from .types import INTERRUPT, Command, Durability, RunConfig, RunOptions, Send
 from .validate import pause_faults, pauses_of
-
-if TYPE_CHECKING:
-    from .engine import Pregel
 
 T = TypeVar("T")
 
@@ -54,7 +51,7 @@ def exhaust(run: Generator[Event, None, T]) -> T:
 # --- requests -----------------------------------------------------------------------------------------------------
 
 
-def request_of(graph: Pregel[Any], input: Any, options: RunOptions) -> Request:
+def request_of(graph: Graph, input: Any, options: RunOptions) -> Request:
     """Return what an input asks for: None goes on, a Command answers or edits, else it begins (rules 4.4, 5.5, 6.6)."""
     if input is None:
         return Continue()
@@ -70,7 +67,7 @@ def _if_paused(options: RunOptions) -> str:
     return wish
 
 
-def _commanded(graph: Pregel[Any], command: Command) -> Request:
+def _commanded(graph: Graph, command: Command) -> Request:
     if command.graph is not None:
         raise InvalidRequestError("a command given as input cannot address a parent graph")
     update = _update(graph, command.update)
@@ -86,7 +83,7 @@ def _commanded(graph: Pregel[Any], command: Command) -> Request:
     return Edit(update, gotos, sends)
 
 
-def _sent(graph: Pregel[Any]) -> Any:
+def _sent(graph: Graph) -> Any:
     def sent(send: Send) -> tuple[str, Any, bytes]:
         arg = own(send.arg)
         return send.node, arg, graph.serializer.encode(arg)
@@ -94,7 +91,7 @@ def _sent(graph: Pregel[Any]) -> Any:
     return sent
 
 
-def input_values(graph: Pregel[Any], input: Any) -> Mapping[str, Any]:
+def input_values(graph: Graph, input: Any) -> Mapping[str, Any]:
     """Return the values of an input, copied as rule 2.4 says. Raises InvalidUpdateError for unknown keys."""
     values = _update(graph, input)
     known = graph.input_keys if graph.input_keys is not None else graph.channels.keys()
@@ -103,7 +100,7 @@ def input_values(graph: Pregel[Any], input: Any) -> Mapping[str, Any]:
     return values
 
 
-def _update(graph: Pregel[Any], update: Any) -> dict[str, Any]:
+def _update(graph: Graph, update: Any) -> dict[str, Any]:
     if update is None:
         return {}
     mapping = as_mapping(update)
@@ -116,7 +113,7 @@ def _update(graph: Pregel[Any], update: Any) -> dict[str, Any]:
     return values
 
 
-def _check_storable(graph: Pregel[Any], name: str, value: Any) -> None:
+def _check_storable(graph: Graph, name: str, value: Any) -> None:
     channel = graph.channels.get(name)
     if channel is not None and channel.stored:
         try:
@@ -135,7 +132,7 @@ def answer_of(value: Any, answers: Mapping[str, Any] | None) -> Answer:
 # --- where a call runs --------------------------------------------------------------------------------------------
 
 
-def prepare(graph: Pregel[Any], request: Request, config: RunConfig | None, options: RunOptions) -> Call:
+def prepare(graph: Graph, request: Request, config: RunConfig | None, options: RunOptions) -> Call:
     """Return a call of a root run, everything resolved once (rule 11.1). Raises InvalidRequestError."""
     merged: RunConfig = {**(config or {})}
     _check_options(merged, options)
@@ -159,7 +156,7 @@ def prepare(graph: Pregel[Any], request: Request, config: RunConfig | None, opti
     return Call(scope, request, number_of(checkpoint_id))
 
 
-def prepare_fork(graph: Pregel[Any], config: RunConfig | None, options: RunOptions) -> Call:
+def prepare_fork(graph: Graph, config: RunConfig | None, options: RunOptions) -> Call:
     """Return a call that replays from the checkpoint that it names."""
     call = prepare(graph, Continue(), config, options)
     if call.number is None:
@@ -167,7 +164,7 @@ def prepare_fork(graph: Pregel[Any], config: RunConfig | None, options: RunOptio
     return call
 
 
-def prepare_edit(graph: Pregel[Any], config: RunConfig | None, values: Any, thread_id: str | None) -> Call:
+def prepare_edit(graph: Graph, config: RunConfig | None, values: Any, thread_id: str | None) -> Call:
     """Return a call that edits the state and runs nothing (rule 9.3)."""
     options: RunOptions = {} if thread_id is None else {"thread_id": thread_id}
     merged: RunConfig = {**(config or {})}
@@ -181,7 +178,7 @@ def prepare_edit(graph: Pregel[Any], config: RunConfig | None, values: Any, thre
     return call
 
 
-def graph_at(graph: Pregel[Any], namespace: str) -> Pregel[Any]:
+def graph_at(graph: Graph, namespace: str) -> Graph:
     """Return the graph whose state a namespace holds. Raises InvalidRequestError if it is not known beforehand."""
     for level in levels(namespace):
         key = level.rpartition("|")[2].partition("@")[0]
@@ -221,7 +218,7 @@ def _check_durability(durability: Any) -> None:
         raise InvalidRequestError(f"durability must be 'sync', 'async' or 'exit', not {durability!r}")
 
 
-def _apply(graph: Pregel[Any], scope: Scope, config: RunConfig, options: RunOptions) -> None:
+def _apply(graph: Graph, scope: Scope, config: RunConfig, options: RunOptions) -> None:
     root = scope.root
     root.context = options.get("context")
     root.store = graph.store
@@ -284,7 +281,7 @@ def number_of(checkpoint_id: Any) -> int | None:
 # --- results ------------------------------------------------------------------------------------------------------
 
 
-def result(graph: Pregel[Any], outcome: Outcome) -> dict[str, Any]:
+def result(graph: Graph, outcome: Outcome) -> dict[str, Any]:
     """Return the output of a root run, with "__interrupt__" if it is paused; raise what ended it (rule 6.4)."""
     if outcome.error is not None:
         raise outcome.error

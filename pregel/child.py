@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from . import rules
 from .begin import Input, Outcome, Request
@@ -13,12 +13,9 @@ from .interrupt import GraphInterrupt, ParentCommand
 from .perform import Wrote
 from .runtime import Attempt
 from .schema import as_mapping
-from .scope import Scope
+from .scope import Graph, Scope
 from .threads import branch
 from .types import Command, RunConfig, RunOptions
-
-if TYPE_CHECKING:
-    from .engine import Pregel
 
 
 def is_nested(config: RunConfig | None, options: RunOptions) -> bool:
@@ -26,7 +23,7 @@ def is_nested(config: RunConfig | None, options: RunOptions) -> bool:
     return "thread_id" not in options and "thread_id" not in (config or {}).get("configurable", {})
 
 
-def called_with(graph: Pregel[Any], input: Any, options: RunOptions) -> Request:
+def called_with(graph: Graph, input: Any, options: RunOptions) -> Request:
     """Return the request of `child.invoke(input)` inside a node. Raises InvalidRequestError for anything but input."""
     if input is None or isinstance(input, Command):
         raise InvalidRequestError(
@@ -40,7 +37,7 @@ def called_with(graph: Pregel[Any], input: Any, options: RunOptions) -> Request:
     return Input(input_values(graph, input))
 
 
-def started_with(graph: Pregel[Any], view: Any) -> Request:
+def started_with(graph: Graph, view: Any) -> Request:
     """Return the request of a graph that is a node: the values of the keys that it shares (rule 8.1)."""
     values = as_mapping(view)
     if values is None:
@@ -51,7 +48,7 @@ def started_with(graph: Pregel[Any], view: Any) -> Request:
     return Input({name: value for name, value in values.items() if name in keys}, exact=True)
 
 
-def run_child(graph: Pregel[Any], attempt: Attempt, request: Request, key: str | None, *, as_node: bool) -> Outcome:
+def run_child(graph: Graph, attempt: Attempt, request: Request, key: str | None, *, as_node: bool) -> Outcome:
     """Run a child to its end or pause, in its own namespace."""
     namespace = attempt.child_namespace(key)
     if (memo := attempt.finished_call(namespace)) is not None:
@@ -62,9 +59,7 @@ def run_child(graph: Pregel[Any], attempt: Attempt, request: Request, key: str |
     return _kept(attempt, namespace, outcome)
 
 
-async def arun_child(
-    graph: Pregel[Any], attempt: Attempt, request: Request, key: str | None, *, as_node: bool
-) -> Outcome:
+async def arun_child(graph: Graph, attempt: Attempt, request: Request, key: str | None, *, as_node: bool) -> Outcome:
     """Do `run_child` on the running event loop."""
     namespace = attempt.child_namespace(key)
     if (memo := attempt.finished_call(namespace)) is not None:
@@ -75,7 +70,7 @@ async def arun_child(
     return _kept(attempt, namespace, outcome)
 
 
-def _scope(graph: Pregel[Any], attempt: Attempt, namespace: str, as_node: bool) -> Scope:
+def _scope(graph: Graph, attempt: Attempt, namespace: str, as_node: bool) -> Scope:
     if graph.checkpointer is not None and attempt.scope.root.journal is None:
         raise InvalidRequestError(
             f"graph {graph.name!r} has a checkpointer and is called under a graph that has none (rule 8.6)",
@@ -100,14 +95,14 @@ def _kept(attempt: Attempt, namespace: str, outcome: Outcome) -> Outcome:
     return outcome
 
 
-def returned(graph: Pregel[Any], outcome: Outcome) -> dict[str, Any]:
+def returned(graph: Graph, outcome: Outcome) -> dict[str, Any]:
     """Return the output of a call inside a node; raise ParentCommand for a command that it hands over (rule 4.2)."""
     if outcome.status == "handed_over":
         raise ParentCommand(outcome.head.handover)
     return rules.output(graph, outcome.head)
 
 
-def handed_back(graph: Pregel[Any], attempt: Attempt, outcome: Outcome) -> Command | Wrote:
+def handed_back(graph: Graph, attempt: Attempt, outcome: Outcome) -> Command | Wrote:
     """Return what a graph that is a node gives its parent: its own writes, or a command (rules 4.2, 8.1)."""
     command = outcome.head.handover
     if outcome.status == "handed_over" and command is not None:

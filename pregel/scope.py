@@ -7,7 +7,7 @@ from contextvars import Context, copy_context
 from typing import Any, Protocol
 
 from .channels import Channel
-from .checkpoint import Serializer
+from .checkpoint import Saver, Serializer
 from .effects import Event
 from .journal import Journal
 from .rules import Pauses, Plan
@@ -48,6 +48,18 @@ class Graph(Plan, Protocol):
     @property
     def pauses(self) -> Pauses:
         """Where it pauses."""
+
+    @property
+    def input_keys(self) -> frozenset[str] | None:
+        """The keys of the input, None for all."""
+
+    @property
+    def checkpointer(self) -> Saver | None:
+        """What keeps its state."""
+
+    @property
+    def store(self) -> Any:
+        """What its nodes share beyond their state."""
 
     @property
     def reduced(self) -> frozenset[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from . import rules, stored
 from .call import graph_at, number_of
@@ -12,12 +12,9 @@ from .checkpoint import Found, Key, Saved, Saver
 from .errors import GraphChangedError, InvalidRequestError, NoCheckpointerError
 from .head import Head
 from .interrupt import Interrupt
-from .scope import checkpoint_text, levels
+from .scope import Graph, checkpoint_text, levels
 from .task import Cancelled, Done, Ending, Failed, Interrupted, NodeTask
 from .types import RunConfig, StateSnapshot, TaskSnapshot
-
-if TYPE_CHECKING:
-    from .engine import Pregel
 
 
 class Place(NamedTuple):
@@ -27,7 +24,7 @@ class Place(NamedTuple):
     key: Key
 
 
-def place_of(graph: Pregel[Any], config: RunConfig | None, thread_id: str | None) -> Place:
+def place_of(graph: Graph, config: RunConfig | None, thread_id: str | None) -> Place:
     """Return the place that a config names. Raises NoCheckpointerError, InvalidRequestError."""
     if graph.checkpointer is None:
         raise NoCheckpointerError("no checkpointer: the graph keeps no state", hint="compile(checkpointer=...)")
@@ -66,7 +63,7 @@ async def aread(place: Place) -> Found:
     return found
 
 
-def snapshot(graph: Pregel[Any], place: Place, found: Found) -> StateSnapshot:
+def snapshot(graph: Graph, place: Place, found: Found) -> StateSnapshot:
     """Return what a read found; an unknown thread gives an empty snapshot."""
     graph = graph_at(graph, place.key.namespace)
     if found.saved is None:
@@ -74,7 +71,7 @@ def snapshot(graph: Pregel[Any], place: Place, found: Found) -> StateSnapshot:
     return shown(graph, place.key, found.saved)
 
 
-def shown(graph: Pregel[Any], key: Key, saved: Saved) -> StateSnapshot:
+def shown(graph: Graph, key: Key, saved: Saved) -> StateSnapshot:
     """Return one stored checkpoint as a snapshot. Raises GraphChangedError."""
     checkpoint = saved.checkpoint
     head = Head(graph.channels, graph.scheduling, graph.initial())
@@ -110,7 +107,7 @@ def shown(graph: Pregel[Any], key: Key, saved: Saved) -> StateSnapshot:
     )
 
 
-def _tasks(graph: Pregel[Any], head: Head) -> list[NodeTask]:
+def _tasks(graph: Graph, head: Head) -> list[NodeTask]:
     if gone := [name for name in head.due if name not in graph.nodes]:
         raise GraphChangedError(f"the graph no longer has the pending {gone}", missing=tuple(gone))
     return [] if head.status == "handed_over" else rules.plan(graph, head)
@@ -133,7 +130,7 @@ def _unanswered(ending: Interrupted, answered: Any) -> tuple[Interrupt, ...]:
     return tuple(interrupt for interrupt in ending.interrupts if interrupt.id not in answered)
 
 
-def _stalled(graph: Pregel[Any], head: Head) -> Mapping[str, tuple[str, ...]]:
+def _stalled(graph: Graph, head: Head) -> Mapping[str, tuple[str, ...]]:
     values = head.scheduling.values
     return {channel.target: tuple(values[name]) for name, channel in graph.barriers.items() if name in values}
 
@@ -150,7 +147,7 @@ class Wanted:
 
     __slots__ = ("_filter", "_graph", "_key", "_left")
 
-    def __init__(self, graph: Pregel[Any], key: Key, filter: Mapping[str, Any], limit: int | None) -> None:
+    def __init__(self, graph: Graph, key: Key, filter: Mapping[str, Any], limit: int | None) -> None:
         self._graph = graph_at(graph, key.namespace)
         self._key = key
         self._filter = filter

@@ -162,7 +162,9 @@ def test_a_key_and_an_index_are_different_questions(world: World, saver: Saver) 
     """6.8: key "0" and question 0 differ; keys with separators in them stay apart."""
 
     def node(state: State) -> dict[str, Any]:
-        return {"log": [interrupt("k", key="0"), interrupt("i"), interrupt("s", key="a|b#0=@1"), interrupt("e", key="")]}
+        return {
+            "log": [interrupt("k", key="0"), interrupt("i"), interrupt("s", key="a|b#0=@1"), interrupt("e", key="")]
+        }
 
     graph = build(State, {"a": world.node(node)}, [(START, "a")], saver)
     world.invoke(graph, {}, thread_id="t")

@@ -172,6 +172,7 @@ def test_the_head_as_a_checkpoint_id_means_go_on(world: World, saver: Saver, ran
 
 def test_a_fork_goes_back_into_a_child_as_it_was(world: World, saver: Saver, ran: Ran) -> None:
     """9.4: fork-and-answer keeps child states as they were at that checkpoint; a replay runs the child from its start."""
+
     def named(name: str) -> Any:
         return world.node(lambda s: ran(name) or {"log": [name]})
 
