@@ -14,7 +14,7 @@ from .perform import Wrote
 from .runtime import Attempt
 from .schema import as_mapping
 from .scope import Graph, Scope
-from .threads import branch
+from .threads import cancel_here
 from .types import Command, RunConfig, RunOptions
 
 
@@ -54,7 +54,7 @@ def run_child(graph: Graph, attempt: Attempt, request: Request, key: str | None,
     if (memo := attempt.finished_call(namespace)) is not None:
         return memo  # type: ignore[no-any-return] # only outcomes are kept there
     scope = _scope(graph, attempt, namespace, as_node)
-    with attempt.open_call(scope.signal):
+    with attempt.open_call(scope.signal.set):
         outcome = exhaust(drive(scope, request))
     return _kept(attempt, namespace, outcome)
 
@@ -65,7 +65,7 @@ async def arun_child(graph: Graph, attempt: Attempt, request: Request, key: str 
     if (memo := attempt.finished_call(namespace)) is not None:
         return memo  # type: ignore[no-any-return] # only outcomes are kept there
     scope = _scope(graph, attempt, namespace, as_node)
-    with attempt.open_call(branch()):
+    with attempt.open_call(cancel_here()):
         outcome = await finish(adrive(scope, request))
     return _kept(attempt, namespace, outcome)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from concurrent.futures import wait
+from concurrent.futures import Future, wait
 from copy import deepcopy
 from inspect import isawaitable
 from typing import Any, NamedTuple
@@ -50,6 +50,8 @@ def perform(task: NodeTask, scope: Scope, head: Head) -> Ending:
     while True:
         body = _limited if task.node.timeout is not None else _inside
         result = body(attempt)
+        if attempt.calls:
+            wait(*_left_running(attempt, result))
         attempt.ended = True
         if not isinstance(result, Again):
             return result
@@ -64,7 +66,9 @@ async def aperform(task: NodeTask, scope: Scope, head: Head) -> Ending:
     while True:
         body = _alimited if task.node.timeout is not None else _abody
         result = await body(attempt)
-        await _join_calls(attempt, result)
+        if attempt.calls:
+            calls, patience = _left_running(attempt, result)
+            await asyncio.wait([asyncio.wrap_future(call) for call in calls], timeout=patience)
         attempt.ended = True
         if not isinstance(result, Again):
             return result
@@ -174,17 +178,17 @@ def _too_long(attempt: Attempt) -> NodeTimeoutError:
     return NodeTimeoutError(f"node {node.name!r} took longer than {node.timeout} s", node=node.name, limit=node.timeout)
 
 
-async def _join_calls(attempt: Attempt, result: Ending | Again) -> None:
-    """Wait for the child calls that the body left running; cancel them unless it asked (rule 5.9)."""
-    calls = [call for call in attempt.calls if not call.done()]
-    if not calls:
-        return
-    if type(result) is not Interrupted:
-        for call in calls:
-            call.cancel()
-    await asyncio.wait(calls, timeout=None if type(result) is Interrupted else attempt.scope.root.grace)
-    if type(result) is Interrupted:  # they may have asked as well
-        result.interrupts = tuple(attempt.asked) or result.interrupts
+def _left_running(attempt: Attempt, result: Ending | Again) -> tuple[list[Future[None]], float | None]:
+    """Return the child calls that the body left running, and how long to wait for them (rule 5.9).
+
+    After a question they are waited for; after a return or an error they are told to stop.
+    """
+    calls = [] if attempt.signal.abandoned else list(attempt.calls)
+    if isinstance(result, Interrupted):
+        return [ended for ended, _ in calls], None
+    for _, stop in calls:
+        stop()
+    return [ended for ended, _ in calls], attempt.scope.root.grace
 
 
 # --- what goes into a body ----------------------------------------------------------------------------------------

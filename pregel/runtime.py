@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
 from typing import Any, Generic, TypeVar
@@ -52,7 +53,7 @@ class Attempt:
         self.ended = False
         self.asked: list[Interrupt] = []
         self.memos: dict[str, Any] = {}  # outcomes of finished child calls, for the next attempt
-        self.calls: list[Any] = []  # child calls that are running in branches of the node
+        self.calls: list[tuple[Future[None], Callable[[], Any]]] = []  # child calls that are running
         # the slot that this task holds is its children's while it waits for them
         self.loan = None if scope.slots is None else Slots(1, scope.slots)
         self._branch: object = None
@@ -157,13 +158,15 @@ class Attempt:
             self.memos[namespace] = outcome
 
     @contextmanager
-    def open_call(self, handle: Any) -> Iterator[None]:
-        """Count a child call as running: the task does not end before it (rule 5.9)."""
-        self.calls.append(handle)
+    def open_call(self, stop: Callable[[], Any]) -> Iterator[None]:
+        """Count a child call as running: the task does not end before it; `stop` tells it to (rule 5.9)."""
+        call = (Future[None](), stop)
+        self.calls.append(call)
         try:
             yield
         finally:
-            self.calls.remove(handle)
+            self.calls.remove(call)
+            call[0].set_result(None)
 
     def child_scope(self, graph: Any, namespace: str, *, as_node: bool) -> Scope:
         """Return where a child runs: in its own namespace, on what the root run shares (rule 8.6)."""

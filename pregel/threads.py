@@ -233,5 +233,16 @@ def branch() -> object:
     return threading.get_ident() if running_loop() is None else asyncio.current_task()
 
 
+def cancel_here() -> Job:
+    """Return what cancels the asyncio task that is calling."""
+    task = asyncio.current_task()
+    assert task is not None, "called from a coroutine that a task runs"
+
+    def cancel() -> None:
+        task.get_loop().call_soon_threadsafe(task.cancel)
+
+    return cancel
+
+
 THREADS = Threads()
 LOOP = LoopThread()

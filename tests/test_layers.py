@@ -40,7 +40,7 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
     "rich": ("pregel/cli/*.py",),
     "threading": (*DRIVERS, *SAVERS),  # savers are called from many threads, and their async twins use one
     "asyncio": (*DRIVERS, *SAVERS),
-    "concurrent": (*DRIVERS, *SAVERS),
+    "concurrent": (*DRIVERS, *SAVERS, "pregel/runtime.py"),  # there: what waits for a child call to end
     "queue": (*DRIVERS, *SAVERS),
     "multiprocessing": (),  # what runs elsewhere is a pool of its own, not a habit
     "importlib": ("pregel/cli/target.py",),  # loads the graph that the user names; decoding imports nothing (rule 12.3)

@@ -1,9 +1,11 @@
 """Nodes that call child graphs, from one body for both worlds."""
 
 from collections.abc import Callable, Generator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
-from tests.helpers import World
+from tests.helpers import Ran, World
+
+T = TypeVar("T")
 
 
 class Call(NamedTuple):
@@ -53,3 +55,9 @@ def calling(world: World, body: Body) -> Callable[[Any], Any]:
             return end.value
 
     return anode if world.is_async else node
+
+
+def noted(ran: Ran, name: str, update: T) -> T:
+    """Count what ran and return its update: a node in one line."""
+    ran(name)
+    return update

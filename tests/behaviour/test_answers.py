@@ -78,7 +78,20 @@ def three(world: World, saver: Saver, ran: Ran | None = None) -> Any:
     return build(State, asks(world, ran, "a", "b", "c"), [(START, n) for n in "abc"], saver)
 
 
-ANY = [None, False, 0, "", {}, [], {1: "x"}, {"deadbeef" * 4: "yes"}, {"a": {"b": None}}, (1, 2), b"", {"a@1#0": 1}]
+ANY: list[Any] = [
+    None,
+    False,
+    0,
+    "",
+    {},
+    [],
+    {1: "x"},
+    {"deadbeef" * 4: "yes"},
+    {"a": {"b": None}},
+    (1, 2),
+    b"",
+    {"a@1#0": 1},
+]
 
 
 def test_the_one_pending_question_takes_any_value(world: World, saver: Saver) -> None:
@@ -215,7 +228,7 @@ def test_an_unknown_id_is_refused_with_the_pending_ones(world: World, saver: Sav
     graph = one(world, saver)
     stranger = "0123456789abcdef" * 2
     for answers in ({stranger: "ok"}, {"a@1#0": "ok", stranger: "ok"}, {"a@1#1": 1}, {}):
-        error = refused(saver, lambda a=answers: world.resume(graph, answers=a, thread_id="t"), InvalidAnswerError)
+        error = refused(saver, lambda: world.resume(graph, answers=answers, thread_id="t"), InvalidAnswerError)
         assert "a@1#0" in str(error)
     mixed = {"a@1#0": "ok", stranger: "ok"}
     refused(saver, lambda: world.invoke(graph, Command(resume=mixed), thread_id="t"), InvalidAnswerError, stranger)

@@ -8,7 +8,7 @@ from typing import Annotated, Any, TypedDict
 import pytest
 
 from pregel import Command, InvalidRequestError, RetryPolicy, Saver, Send, SqliteSaver, interrupt
-from tests.behaviour.calling import Call, calling
+from tests.behaviour.calling import Call, calling, noted
 from tests.helpers import START, Ran, World, build, ids
 
 Calls = Generator[Call, Any, Any]
@@ -28,7 +28,7 @@ def asks(world: World, ran: Ran, name: str) -> Any:
 
 
 def marks(world: World, ran: Ran, name: str) -> Any:
-    return world.node(lambda s: ran(name) or {"log": [name]})
+    return world.node(lambda s: noted(ran, name, {"log": [name]}))
 
 
 def child_of(world: World, ran: Ran, *names: str) -> Any:
@@ -152,7 +152,7 @@ def test_code_before_an_unanswered_question_is_not_repeated(world: World, saver:
     graph = build(
         State, {"a": asks(world, ran, "?a"), "b": asks(world, ran, "?b")}, [(START, "a"), (START, "b")], saver
     )
-    first, second = ids(world.invoke(graph, {}, thread_id="t"))
+    _, second = ids(world.invoke(graph, {}, thread_id="t"))
     world.resume(graph, answers={second: 2}, thread_id="t")
     assert ran.counts == {"before ?a": 1, "before ?b": 2}
     world.resume(graph, 1, thread_id="t")

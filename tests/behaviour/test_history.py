@@ -6,6 +6,7 @@ from typing import Annotated, Any, TypedDict
 import pytest
 
 from pregel import InvalidUpdateError, NoCheckpointerError, NoCheckpointError, Saver, interrupt
+from tests.behaviour.calling import noted
 from tests.helpers import START, Ran, World, build, ids
 
 
@@ -18,7 +19,7 @@ def graph_of(world: World, saver: Saver | None, ran: Ran) -> Any:
     """Return `first`, then `ask` beside `done`, then `last`."""
 
     def log(name: str) -> Any:
-        return world.node(lambda s: ran(name) or {"log": [name]})
+        return world.node(lambda s: noted(ran, name, {"log": [name]}))
 
     def ask(state: State) -> dict[str, Any]:
         ran("ask")
@@ -109,7 +110,7 @@ def test_an_edit_is_refused_where_nothing_is(world: World, saver: Saver, ran: Ra
 
 @pytest.mark.parametrize("replay", ["invoke", "fork"])
 def test_a_replay_runs_everything_again(world: World, saver: Saver, ran: Ran, replay: str) -> None:
-    """9.4: `invoke(None)` at an older checkpoint or `fork` activate due tasks anew: new ids, no records, pauses again."""
+    """9.4: `invoke(None)` at an older checkpoint or `fork` activate anew: new ids, no records, pauses again."""
     graph = graph_of(world, saver, ran)
     first = ids(world.invoke(graph, {"x": 1}, thread_id="t"))
     world.resume(graph, "old", thread_id="t")
@@ -171,12 +172,12 @@ def test_the_head_as_a_checkpoint_id_means_go_on(world: World, saver: Saver, ran
 
 
 def test_a_fork_goes_back_into_a_child_as_it_was(world: World, saver: Saver, ran: Ran) -> None:
-    """9.4: fork-and-answer keeps child states as they were at that checkpoint; a replay runs the child from its start."""
+    """9.4: fork-and-answer keeps child states as they were there; a replay runs the child from its start."""
 
     def named(name: str) -> Any:
-        return world.node(lambda s: ran(name) or {"log": [name]})
+        return world.node(lambda s: noted(ran, name, {"log": [name]}))
 
-    ask = world.node(lambda s: ran("ask") or {"log": [interrupt("?")]})
+    ask = world.node(lambda s: noted(ran, "ask", {"log": [interrupt("?")]}))
     nodes = {"a": named("a"), "ask": ask, "c": named("c")}
     child = build(State, nodes, [(START, "a"), ("a", "ask"), ("ask", "c")])
     graph = build(State, {"p": child}, [(START, "p")], saver)

@@ -259,7 +259,7 @@ def test_the_lists_of_a_call_replace_the_compiled_ones(world: World, saver: Save
     assert told(world.invoke(graph, None, thread_id="t")) == [("c", "after", ())]
     assert told(world.invoke(graph, {}, thread_id="u", interrupt_before=[])) == [("c", "after", ())]
     assert told(world.invoke(graph, {}, thread_id="v", interrupt_before="*")) == [("a", "before", ("a",))]
-    off = {"interrupt_before": [], "interrupt_after": []}
+    off: dict[str, Any] = {"interrupt_before": [], "interrupt_after": []}
     assert told(world.invoke(graph, {}, thread_id="w", **off)) == []
 
 

@@ -111,7 +111,7 @@ FOUND: dict[str, BaseException] = {
     "a cause of a context": in_context(ValueError(), chained(KeyError(), ASKED)),
     "a member of a group": BaseExceptionGroup("", [ValueError(), ASKED]),
     "a member of a group in a group": BaseExceptionGroup("", [BaseExceptionGroup("", [ASKED])]),
-    "the cause of a member of a group": ExceptionGroup("", [chained(ValueError(), ASKED)]),  # type: ignore[type-var, list-item] # what chained returns is a ValueError
+    "the cause of a member of a group": ExceptionGroup("", [chained(ValueError(), ASKED)]),  # type: ignore[type-var] # what chained returns is a ValueError
     "the cause of a group": chained(ExceptionGroup("", [ValueError()]), ASKED),
     "below an error that is false": in_context(ValueError(), chained(Quiet(), ASKED)),
     "below a cause that is false": chained(ValueError(), chained(Quiet(), ASKED)),
@@ -133,12 +133,10 @@ def test_a_cause_goes_before_the_context() -> None:
 
 def test_a_suppressed_context_is_not_searched() -> None:
     """6.10: `raise ... from None` says that the context does not count."""
-    with pytest.raises(ValueError) as caught:
-        try:
-            raise ASKED
-        except GraphInterrupt:
-            raise ValueError from None
-    assert find_interrupts(caught.value) == ()
+    error = in_context(ValueError(), ASKED)
+    assert find_interrupts(error) == (ASKED,)
+    error.__suppress_context__ = True
+    assert find_interrupts(error) == ()
 
 
 def test_a_circle_of_errors_is_searched_once() -> None:
@@ -165,7 +163,7 @@ def test_a_long_chain_of_errors_is_searched_to_its_end() -> None:
 def test_several_interrupts_are_all_found_in_order() -> None:
     """6.10: several are merged, in the order in which they stand."""
     other = GraphInterrupt("other")
-    group = BaseExceptionGroup("", [ASKED, ExceptionGroup("", [chained(ValueError(), other)]), ASKED])  # type: ignore[type-var, list-item] # as above
+    group = BaseExceptionGroup("", [ASKED, ExceptionGroup("", [chained(ValueError(), other)]), ASKED])  # type: ignore[type-var] # as above
     assert find_interrupts(group) == (ASKED, other)
 
 

@@ -31,7 +31,7 @@ def saved_of(head: Head, *records: Any) -> Saved:
         fingerprint="f",
         metadata=SERIALIZER.encode({}),
     )
-    values = {value.channel: (value.data,) for value in commit.values}
+    values: dict[str, tuple[bytes, ...]] = {value.channel: (value.data,) for value in commit.values}
     return Saved(commit.checkpoint, unpack_versions(commit.checkpoint.versions), values, records)
 
 
