@@ -81,6 +81,14 @@ class Halted(Exception):
         self.error = error
 
 
+def other_caller(namespace: str, stored_name: str, name: str) -> CallOrderError:
+    """Return the error for a call that meets the state of another graph (rule 8.4)."""
+    return CallOrderError(
+        f"namespace {namespace!r} holds the state of graph {stored_name!r}, and {name!r} was called there",
+        hint="give each call a key: child.invoke(x, key=...)",
+    )
+
+
 class Beginning:
     """A run up to its first super-step: its place, its head, and how it writes."""
 
@@ -280,11 +288,7 @@ class Beginning:
             rules.settle(self.graph, self.head, self.scope.pauses, (), self.scope.namespace)
             return (yield from self._began())
         if saved.checkpoint.caller != self.graph.name:
-            raise CallOrderError(
-                f"namespace {self.scope.namespace!r} holds the state of graph {saved.checkpoint.caller!r}, "
-                f"and {self.graph.name!r} was called there",
-                hint="give each call a key: child.invoke(x, key=...)",
-            )
+            raise other_caller(self.scope.namespace, saved.checkpoint.caller, self.graph.name)
         self.restore(saved)
         head, root = self.head, self.scope.root
         if head.status in ("done", "handed_over"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from . import rules
-from .begin import Input, Outcome, Request
+from .begin import Input, Outcome, Request, other_caller
 from .call import exhaust, input_values
 from .drive import adrive, drive, finish
 from .errors import InvalidRequestError
@@ -51,23 +51,31 @@ def started_with(graph: Graph, view: Any) -> Request:
 def run_child(graph: Graph, attempt: Attempt, request: Request, key: str | None, *, as_node: bool) -> Outcome:
     """Run a child to its end or pause, in its own namespace."""
     namespace = attempt.child_namespace(key)
-    if (memo := attempt.finished_call(namespace)) is not None:
-        return memo  # type: ignore[no-any-return] # only outcomes are kept there
+    if (memo := _memo(graph, attempt, namespace)) is not None:
+        return memo
     scope = _scope(graph, attempt, namespace, as_node)
     with attempt.open_call(scope.signal.set):
         outcome = exhaust(drive(scope, request))
-    return _kept(attempt, namespace, outcome)
+    return _kept(graph, attempt, namespace, outcome)
 
 
 async def arun_child(graph: Graph, attempt: Attempt, request: Request, key: str | None, *, as_node: bool) -> Outcome:
     """Do `run_child` on the running event loop."""
     namespace = attempt.child_namespace(key)
-    if (memo := attempt.finished_call(namespace)) is not None:
-        return memo  # type: ignore[no-any-return] # only outcomes are kept there
+    if (memo := _memo(graph, attempt, namespace)) is not None:
+        return memo
     scope = _scope(graph, attempt, namespace, as_node)
     with attempt.open_call(cancel_here()):
         outcome = await finish(adrive(scope, request))
-    return _kept(attempt, namespace, outcome)
+    return _kept(graph, attempt, namespace, outcome)
+
+
+def _memo(graph: Graph, attempt: Attempt, namespace: str) -> Outcome | None:
+    """Return the outcome of a call that was finished before. Raises CallOrderError if it was another graph's."""
+    name, outcome = attempt.finished_call(namespace) or (graph.name, None)
+    if name != graph.name:
+        raise other_caller(namespace, name, graph.name)
+    return outcome  # type: ignore[no-any-return] # only outcomes are kept there
 
 
 def _scope(graph: Graph, attempt: Attempt, namespace: str, as_node: bool) -> Scope:
@@ -79,7 +87,7 @@ def _scope(graph: Graph, attempt: Attempt, namespace: str, as_node: bool) -> Sco
     return attempt.child_scope(graph, namespace, as_node=as_node)
 
 
-def _kept(attempt: Attempt, namespace: str, outcome: Outcome) -> Outcome:
+def _kept(graph: Graph, attempt: Attempt, namespace: str, outcome: Outcome) -> Outcome:
     """Note what the call tells the attempt: its questions, or a result that a retry need not compute again."""
     if outcome.error is not None:
         raise outcome.error
@@ -91,7 +99,7 @@ def _kept(attempt: Attempt, namespace: str, outcome: Outcome) -> Outcome:
         if len(outcome.interrupts) == 1:
             error.value = outcome.interrupts[0].value
         raise error
-    attempt.finish_call(namespace, outcome)
+    attempt.finish_call(namespace, (graph.name, outcome))
     return outcome
 
 

@@ -442,6 +442,8 @@ def _judged(attempt: Attempt, error: BaseException) -> Ending | Again:
     if attempt.asked:
         if not found:
             log.warn(log.ERROR_AFTER_QUESTION, task=task.id, namespace=attempt.scope.namespace, error=repr(error))
+        for item in (item for interrupt in found for item in interrupt.interrupts if item.node is None):
+            attempt.note(attempt.question(item.value, item.id))  # raised beside those that were asked
         return _interrupted(attempt, tuple(attempt.asked))
     if found:
         return _asks(attempt, found)

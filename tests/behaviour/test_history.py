@@ -177,7 +177,11 @@ def test_a_fork_goes_back_into_a_child_as_it_was(world: World, saver: Saver, ran
     def named(name: str) -> Any:
         return world.node(lambda s: noted(ran, name, {"log": [name]}))
 
-    ask = world.node(lambda s: noted(ran, "ask", {"log": [interrupt("?")]}))
+    def asking(state: State) -> dict[str, Any]:
+        ran("ask")
+        return {"log": [interrupt("?")]}
+
+    ask = world.node(asking)
     nodes = {"a": named("a"), "ask": ask, "c": named("c")}
     child = build(State, nodes, [(START, "a"), ("a", "ask"), ("ask", "c")])
     graph = build(State, {"p": child}, [(START, "p")], saver)
