@@ -75,7 +75,7 @@ def _memo(graph: Graph, attempt: Attempt, namespace: str) -> Outcome | None:
     name, outcome = attempt.finished_call(namespace) or (graph.name, None)
     if name != graph.name:
         raise other_caller(namespace, name, graph.name)
-    return outcome  # type: ignore[no-any-return] # only outcomes are kept there
+    return outcome
 
 
 def _scope(graph: Graph, attempt: Attempt, namespace: str, as_node: bool) -> Scope:
