@@ -99,10 +99,12 @@ async def adrive(scope: Scope, request: Request, number: int | None = None) -> A
 
 async def finish(run: AsyncGenerator[Event | Outcome, None]) -> Outcome:
     """Run to the end without a reader and return the outcome."""
-    async for item in run:
+    outcome: Outcome | None = None
+    async for item in run:  # to the very end: a generator that is left behind is closed by nobody
         if isinstance(item, Outcome):
-            return item
-    raise AssertionError("a driver ends with an outcome")
+            outcome = item
+    assert outcome is not None, "a driver without a reader ends with an outcome"
+    return outcome
 
 
 class _World:
