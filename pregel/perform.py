@@ -52,6 +52,7 @@ def perform(task: NodeTask, scope: Scope, head: Head) -> Ending:
         result = body(attempt)
         if attempt.calls:
             wait(*_left_running(attempt, result))
+            result = _with_later_questions(attempt, result)
         attempt.ended = True
         if not isinstance(result, Again):
             return result
@@ -69,6 +70,7 @@ async def aperform(task: NodeTask, scope: Scope, head: Head) -> Ending:
         if attempt.calls:
             calls, patience = _left_running(attempt, result)
             await asyncio.wait([asyncio.wrap_future(call) for call in calls], timeout=patience)
+            result = _with_later_questions(attempt, result)
         attempt.ended = True
         if not isinstance(result, Again):
             return result
@@ -97,10 +99,13 @@ def _body(attempt: Attempt) -> Ending | Again:
     node = attempt.task.node
     try:
         view, before = _view(attempt)
-        if node.kind == "graph":
-            result = node.fn.run_child(attempt, view)
-        else:
-            result = node.fn(view, **_injected(attempt)) if node.inject else node.fn(view)
+        try:
+            if node.kind == "graph":
+                result = node.fn.run_child(attempt, view)
+            else:
+                result = node.fn(view, **_injected(attempt)) if node.inject else node.fn(view)
+        except ParentCommand as handed:
+            result = _here_instead(handed)
         ending = close(attempt, result, before)
         if node.routers and type(ending) is Done:
             state = _after(attempt, ending)
@@ -117,10 +122,13 @@ async def _abody(attempt: Attempt) -> Ending | Again:
     node = attempt.task.node
     try:
         view, before = _view(attempt)
-        if node.kind == "graph":
-            result = await node.fn.arun_child(attempt, view)
-        else:
-            result = await (node.fn(view, **_injected(attempt)) if node.inject else node.fn(view))
+        try:
+            if node.kind == "graph":
+                result = await node.fn.arun_child(attempt, view)
+            else:
+                result = await (node.fn(view, **_injected(attempt)) if node.inject else node.fn(view))
+        except ParentCommand as handed:
+            result = _here_instead(handed)
         ending = close(attempt, result, before)
         if node.routers and type(ending) is Done:
             state = _after(attempt, ending)
@@ -130,6 +138,11 @@ async def _abody(attempt: Attempt) -> Ending | Again:
         return ending
     except BaseException as error:  # noqa: BLE001 - every ending is a value, whatever the node raised
         return _broken(attempt, error)
+
+
+def _here_instead(handed: ParentCommand) -> Command:
+    """Return what a child's command for its parent says to the graph that called the child (rule 4.2)."""
+    return Command(update=handed.command.update, goto=handed.command.goto)
 
 
 async def _awaited(targets: Awaitable[Any]) -> Any:
@@ -189,6 +202,16 @@ def _left_running(attempt: Attempt, result: Ending | Again) -> tuple[list[Future
     for _, stop in calls:
         stop()
     return [ended for ended, _ in calls], attempt.scope.root.grace
+
+
+def _with_later_questions(attempt: Attempt, result: Ending | Again) -> Ending | Again:
+    """Return a pause with the questions of child calls that were waited for."""
+    if not isinstance(result, Interrupted) or len(attempt.asked) <= len(result.interrupts):
+        return result
+    try:
+        return _interrupted(attempt, tuple(attempt.asked))
+    except SerializationError as error:
+        return Failed(attempt.task, error)
 
 
 # --- what goes into a body ----------------------------------------------------------------------------------------
@@ -447,9 +470,6 @@ def _judged(attempt: Attempt, error: BaseException) -> Ending | Again:
         return _interrupted(attempt, tuple(attempt.asked))
     if found:
         return _asks(attempt, found)
-    if isinstance(error, ParentCommand):
-        command = error.command
-        return _commanded(attempt, Command(update=command.update, goto=command.goto))
     stopped = attempt.scope.signal.stopped
     if stopped:
         return Cancelled(task, error)

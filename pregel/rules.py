@@ -15,7 +15,7 @@ from .errors import InvalidAnswerError, InvalidTargetError, InvalidUpdateError, 
 from .head import SENDS, WROTE, Head, Packet
 from .interrupt import Interrupt, When
 from .task import Cancelled, Done, Ending, Failed, Interrupted, NodeTask, PregelNode, Sent
-from .types import END, Send
+from .types import END, START, Send
 
 
 class Plan(Protocol):
@@ -345,9 +345,9 @@ def _mismatch(reason: str, ids: Sequence[str]) -> InvalidAnswerError:
 
 def check_target(graph: Plan, target: object, source: str) -> str:
     """Return a target's name. Raises InvalidTargetError listing the valid ones (rule 1.6)."""
-    if isinstance(target, str) and (target in graph.nodes or target == END):
+    if isinstance(target, str) and (target in graph.nodes or target == END) and target != START:
         return target
-    names = [name for name in graph.nodes if name != "__start__"]
+    names = [name for name in graph.nodes if name != START]
     raise InvalidTargetError(
         f"{source} leads to {target!r}, which is no node; known are {[*names, END]}", target=target
     )
