@@ -140,7 +140,7 @@ async def _alogs(name: str, s: State) -> dict[str, Any]:
     return {"log": [name]}
 
 
-class Callable_:
+class Callee:
     def __call__(self, s: State) -> dict[str, Any]:
         return {"log": ["callable"]}
 
@@ -185,7 +185,7 @@ KINDS: list[tuple[Any, str]] = [
     (coroutine, "coroutine"),
     (functools.partial(_logs, "partial"), "partial"),
     (functools.partial(_alogs, "async partial"), "async partial"),
-    (Callable_(), "callable"),
+    (Callee(), "callable"),
     (AsyncCallable(), "async callable"),
     (Invokable(), "invoke for t"),
     (AsyncInvokable(), "ainvoke"),
@@ -213,8 +213,8 @@ def test_all_kinds_run_side_by_side_in_one_step(world: World, saver: Saver) -> N
 def test_a_node_is_named_by_its_function_class_or_graph(world: World) -> None:
     """1.2: add_node(fn) needs no name."""
     builder: StateGraph[Any] = StateGraph(State)
-    builder.add_node(plain).add_node(Callable_()).add_node(_child())
-    for name in ("plain", "Callable_", "State.inner"):
+    builder.add_node(plain).add_node(Callee()).add_node(_child())
+    for name in ("plain", "Callee", "State.inner"):
         builder.add_edge(START, name)
     assert world.invoke(builder.compile(), {"x": 1})["log"] == ["plain", "callable", "plain"]
 
@@ -365,7 +365,9 @@ def test_a_wrong_update_or_target_fails_its_task_only(
     assert ran.counts["good"] <= 2  # it may have been cancelled before it ran; if it ended, it does not run again
 
 
-@pytest.mark.parametrize("router", [lambda s: "nope", lambda s: ["n", "nope"], lambda s: Send("nope", 1), lambda s: None])
+@pytest.mark.parametrize(
+    "router", [lambda s: "nope", lambda s: ["n", "nope"], lambda s: Send("nope", 1), lambda s: None]
+)
 def test_a_router_with_a_wrong_target_fails_the_task(world: World, router: Any) -> None:
     """1.6: the error names router, node and the valid names."""
     graph = build(State, {"n": world.node(plain)}, [(START, "n")], branches=[("n", router)])

@@ -74,7 +74,9 @@ def test_notes_name_node_step_and_namespace(world: World, saver: Saver) -> None:
         raise Boom("deep")
 
     child = build(State, {"inner": world.node(bad)}, [(START, "inner")])
-    graph = build(State, {"first": world.node(lambda s: None), "outer": child}, [(START, "first"), ("first", "outer")], saver)
+    graph = build(
+        State, {"first": world.node(lambda s: None), "outer": child}, [(START, "first"), ("first", "outer")], saver
+    )
     with pytest.raises(Boom) as caught:
         world.invoke(graph, {}, thread_id="t")
     notes = "\n".join(caught.value.__notes__)

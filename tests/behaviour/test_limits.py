@@ -129,9 +129,7 @@ def test_without_a_limit_async_nodes_all_run_at_once(world: World) -> None:
 
 @pytest.mark.parametrize("limit", [1, 2])
 @pytest.mark.parametrize("depth", [1, 3])
-def test_graphs_as_nodes_share_the_limit_with_their_parents(
-    world: World, meter: Meter, limit: int, depth: int
-) -> None:
+def test_graphs_as_nodes_share_the_limit_with_their_parents(world: World, meter: Meter, limit: int, depth: int) -> None:
     """11.2: fan-outs of graphs that fan out again, at any depth."""
     graph = fan(meter.leaf, meter.aleaf, 4)
     for _ in range(depth):
@@ -142,9 +140,7 @@ def test_graphs_as_nodes_share_the_limit_with_their_parents(
 
 
 @pytest.mark.parametrize("lone", [True, False], ids=["lone child node", "parallel child nodes"])
-def test_sync_nodes_that_invoke_children_share_the_limit(
-    world: World, saver: Saver, meter: Meter, lone: bool
-) -> None:
+def test_sync_nodes_that_invoke_children_share_the_limit(world: World, saver: Saver, meter: Meter, lone: bool) -> None:
     """11.2: sync nodes calling child.invoke, three deep, at a limit of one."""
     graph = fan(meter.leaf, meter.leaf, 1 if lone else 3)
     for level in range(3):
@@ -162,9 +158,7 @@ def calling(child: Pregel[Any], width: int, saver: Saver | None) -> Pregel[Any]:
 
 
 @pytest.mark.parametrize("lone", [True, False], ids=["lone child node", "parallel child nodes"])
-def test_async_nodes_that_await_children_share_the_limit(
-    world: World, saver: Saver, meter: Meter, lone: bool
-) -> None:
+def test_async_nodes_that_await_children_share_the_limit(world: World, saver: Saver, meter: Meter, lone: bool) -> None:
     """11.2: async nodes awaiting child.ainvoke, three deep, at a limit of one."""
     graph = fan(meter.aleaf, meter.leaf, 1 if lone else 3)
     for level in range(3):
@@ -206,7 +200,10 @@ def test_a_hundred_packets_to_a_graph_finish_at_any_limit(world: World, meter: M
         return [Send("child", {"n": i}) for i in range(100)]
 
     graph = build(
-        State, {"a": lambda s: None, "child": child}, [(START, "a"), ("child", END)], branches=[("a", spread, ["child"])]
+        State,
+        {"a": lambda s: None, "child": child},
+        [(START, "a"), ("child", END)],
+        branches=[("a", spread, ["child"])],
     )
     result = bounded(world, graph, max_concurrency=limit)
     assert len(result["log"]) == 200

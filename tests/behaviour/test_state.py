@@ -374,5 +374,3 @@ def test_a_half_filled_barrier_at_the_end_is_reported(
     assert world.invoke(graph, {"x": False}, thread_id="t")["log"] == ["a", "a", "b", "c"]
     assert caplog.records == []
     assert world.state(graph, thread_id="t").stalled == {}
-
-

@@ -60,9 +60,7 @@ def test_writes_are_seen_in_the_next_step_and_not_before(world: World, saver: Sa
         seen.append(s["log"])
         return {"log": ["x"]}
 
-    graph = build(
-        State, {name: world.node(look) for name in "abc"}, [(START, "a"), (START, "b"), ("a", "c")], saver
-    )
+    graph = build(State, {name: world.node(look) for name in "abc"}, [(START, "a"), (START, "b"), ("a", "c")], saver)
     world.invoke(graph, {}, thread_id="t")
     assert seen == [[], [], ["x", "x"]]
 
