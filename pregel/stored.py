@@ -46,38 +46,19 @@ def commit_of(
     metadata: bytes,
 ) -> Commit:
     """Return the commit of a head that has just advanced; only what changed since the last one is encoded."""
-    versions: dict[str, int] = {}
-    values: list[ChannelValue] = []
-    number = head.number
-    for channels in (head.channels, head.scheduling):
-        for name in channels.stale:
-            channel = channels.channels[name]
-            if not channel.stored:
-                continue
-            value = channels.values.get(name, MISSING)
-            if value is MISSING:
-                versions[name] = 0
-                continue
-            versions[name] = number
-            data = known.get(name)
-            if data is None:
-                data = (
-                    _encode_packets(serializer, value) if name == SENDS else serializer.encode(channel.snapshot(value))
-                )
-            values.append(ChannelValue(name, number, "full", 0, data))
-        channels.stale.clear()
+    versions, values = _changes(head, serializer, known)
     head.unlisted += len(versions)
     complete = not head.parent or head.unlisted >= len(head.channels.versions) + len(head.scheduling.versions)
-    if complete:
+    if complete:  # now and then, so that a reader follows no more changes than there are channels
         head.unlisted = 0
         stored = head.channels.channels
         versions = {name: v for name, v in head.channels.versions.items() if stored[name].stored}
         versions |= head.scheduling.versions
     due = [[name, entry[0], list(entry[1])] for name, entry in head.due.items()]
-    rest = [head.began, list(head.reasons), list(head.discarded), head.handover]
+    rest = [head.began, list(head.reasons), list(head.discarded), head.handover, head.unlisted]
     checkpoint = Checkpoint(
         namespace,
-        number,
+        head.number,
         parent_namespace,
         head.parent,
         secrets.token_hex(8),
@@ -95,6 +76,28 @@ def commit_of(
         metadata,
     )
     return Commit(checkpoint, tuple(values))
+
+
+def _changes(head: Head, serializer: Serializer, known: Encoded) -> tuple[dict[str, int], list[ChannelValue]]:
+    """Return the versions and values that changed since the last commit, and forget that they did."""
+    versions: dict[str, int] = {}
+    values: list[ChannelValue] = []
+    for channels in (head.channels, head.scheduling):
+        for name in channels.stale:
+            channel = channels.channels[name]
+            if not channel.stored:
+                continue
+            value = channels.values.get(name, MISSING)
+            versions[name] = 0 if value is MISSING else head.number
+            if value is MISSING:
+                continue
+            data = known.get(name)
+            if data is None:
+                packets = name == SENDS
+                data = _encode_packets(serializer, value) if packets else serializer.encode(channel.snapshot(value))
+            values.append(ChannelValue(name, head.number, "full", 0, data))
+        channels.stale.clear()
+    return versions, values
 
 
 def encode_folded(
@@ -161,12 +164,13 @@ def restore(head: Head, saved: Saved, serializer: Serializer) -> None:
     head.line = checkpoint.line
     head.epoch = checkpoint.epoch
     where = f"checkpoint {checkpoint.id} of namespace {checkpoint.namespace!r}"
-    due, began, reasons, discarded, handover = _decode(serializer, checkpoint.due, where)
+    due, began, reasons, discarded, handover, unlisted = _decode(serializer, checkpoint.due, where)
     head.due = {name: (act, dict.fromkeys(senders)) for name, act, senders in due}
     head.began = began
     head.reasons = tuple(reasons)
     head.discarded = tuple(discarded)
     head.handover = handover
+    head.unlisted = unlisted
     for name, version in saved.versions.items():
         channels = head.channels if name in head.channels.channels else head.scheduling
         stored = _decode(serializer, saved.values[name][0], f"channel {name!r} of {where}")

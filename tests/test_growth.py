@@ -9,6 +9,7 @@ import operator
 import sqlite3
 import sys
 from collections.abc import Callable
+from itertools import groupby
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any, TypedDict
@@ -16,6 +17,7 @@ from typing import Annotated, Any, TypedDict
 import pytest
 
 from pregel import END, START, Command, InMemorySaver, Pregel, Saver, Send, SqliteSaver, StateGraph, pool
+from pregel.checkpoint import Key
 from pregel.threads import Threads
 from tests.helpers import World
 
@@ -227,3 +229,17 @@ def test_a_step_that_changes_one_key_leaves_about_as_much_however_many_keys_ther
     (few_rows, few_bytes), (many_rows, many_bytes) = of_150_steps(3), of_150_steps(150)
     assert many_rows == few_rows
     assert many_bytes < 2 * few_bytes
+
+
+def test_reading_a_thread_follows_no_more_checkpoints_than_there_are_channels() -> None:
+    """What a read follows stays bounded when every run makes few commits (rule 9.1)."""
+    keys = {f"k{i}": int for i in range(12)}
+    state = TypedDict("state", keys, total=False)  # type: ignore[misc] # made at run time
+    saver = InMemorySaver()
+    graph = StateGraph(state).add_node("n", lambda s: {"k0": 1}).add_edge(START, "n").compile(saver)
+    graph.invoke(dict.fromkeys(keys, 0), thread_id="t")
+    for _ in range(40):
+        graph.invoke({"k1": 1}, thread_id="t")
+    chain = [saved.checkpoint.complete for saved in saver.list(Key("t"))]
+    longest = max(len(list(run)) for complete, run in groupby(chain) if not complete)
+    assert longest <= len(keys)
