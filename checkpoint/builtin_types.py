@@ -258,7 +258,8 @@ def _unpack_array(items: Items) -> Any:
         raise ValueError("the bytes do not fill the shape")
     if not data:
         return numpy.zeros(tuple(shape), dtype)  # the other way wants a buffer of one byte at least
-    return numpy.ndarray(tuple(shape), dtype, data).copy()  # its own, so that it can be written to
+    # on a buffer of its own, so that it can be written to; a copy would fill the padding of a structure with anything
+    return numpy.ndarray(tuple(shape), dtype, bytearray(data))
 
 
 def _pack_scalar(value: Any) -> Items:
