@@ -11,9 +11,9 @@ from .channels import MISSING
 from .checkpoint import SerializationError
 from .drive import adrive, drive, finish
 from .effects import Event
+from .ending import own
 from .errors import InvalidRequestError, InvalidUpdateError, NoCheckpointerError
 from .journal import Journal
-from .perform import own
 from .schema import as_mapping
 from .scope import Graph, Root, Scope, checkpoint_text, levels
 from .threads import Slots

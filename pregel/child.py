@@ -8,9 +8,9 @@ from . import rules
 from .begin import Input, Outcome, Request, other_caller
 from .call import exhaust, input_values
 from .drive import adrive, drive, finish
+from .ending import Wrote
 from .errors import InvalidRequestError
 from .interrupt import GraphInterrupt, ParentCommand
-from .perform import Wrote
 from .runtime import Attempt
 from .schema import as_mapping
 from .scope import Graph, Scope

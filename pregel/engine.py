@@ -66,6 +66,11 @@ class Pregel(Generic[StateT]):
         self.scheduling = MappingProxyType({**SCHEDULING, **self.barriers})
         self.nodes = MappingProxyType(_resolved(nodes, scheduling))
         self.entry = tuple(entry)
+        if lost := [name for name in self.entry if name not in self.nodes]:
+            raise GraphValidationError(f"the entry names {lost}, which is no node; known are {[*self.nodes]}")
+        for node in self.nodes.values():
+            if lost := [name for name in node.triggers if name not in channels]:
+                raise GraphValidationError(f"node {node.name!r} is triggered by {lost}, which is no channel")
         self.subscribers = MappingProxyType(_subscribers(self.nodes.values(), scheduling))
         self.reduced = frozenset(n for n, c in self.channels.items() if isinstance(c, (BinaryOperatorAggregate, Topic)))
         self.input_keys = None if input_keys is None else frozenset(input_keys)
