@@ -193,10 +193,7 @@ def _view(attempt: Attempt) -> tuple[Any, Mapping[str, bytes] | None]:
     """Return the node's input, its own down to the first level, and what the check mode compares later (rule 2.4)."""
     task, graph = attempt.task, attempt.scope.graph
     if task.arg is not MISSING:
-        arg = task.arg
-        view = deepcopy(arg) if graph.isolation == "deep" else own(arg)
-        if task.node.view is not None and isinstance(view, Mapping):
-            view = task.node.view(view)
+        view = deepcopy(task.arg) if graph.isolation == "deep" else own(task.arg)
     else:
         view = _state(attempt)
         if task.node.view is not None:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from .channels import MISSING, Overwrite
+from .channels import MISSING, Channel, Overwrite
 from .checkpoint import (
     ChannelValue,
     Checkpoint,
@@ -108,11 +108,11 @@ def encode_folded(
     Raises SerializationError with `channel`.
     """
     encoded: dict[str, bytes] = {}
+    channels = head.channels.channels
     for ending in endings:
         for name, value, data in ending.writes:
-            if data is not None and folded[name] is value:
+            if data is not None and folded[name] is value and type(channels[name]).snapshot is Channel.snapshot:
                 encoded[name] = data
-    channels = head.channels.channels
     for name, value in folded.items():
         if name not in encoded and channels[name].stored:
             try:
