@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from .checkpoint import Commit, Found, TaskRecord
 from .head import Head
-from .task import Ending, NodeTask
+from .task import NodeTask
 
 T = TypeVar("T")
 
@@ -68,6 +68,9 @@ class Stop(NamedTuple):
     error: BaseException
 
 
+FOREVER = Next()
+"""What is asked most often, made once."""
+
 Effect = Load | Put | Start | Next | Emit | Cancel
 Program = Generator[Effect, Any, T]
 
@@ -76,15 +79,3 @@ def load(namespace: str, number: int | None = None, epochs: Collection[int] | No
     """Ask for a checkpoint."""
     found: Found = yield Load(namespace, number, epochs)
     return found
-
-
-def start(tasks: Sequence[NodeTask], head: Head) -> Program[Stop | None]:
-    """Ask for tasks to be started."""
-    reply: Stop | None = yield Start(tasks, head)
-    return reply
-
-
-def following(timeout: float | None) -> Program[list[Ending] | Stop]:
-    """Ask for the next endings."""
-    reply: list[Ending] | Stop = yield Next(timeout)
-    return reply

@@ -12,7 +12,7 @@ from typing import Any
 from . import log, rules, stored
 from .begin import Beginning, Halted, Outcome, Request
 from .checkpoint import Found, SerializationError, Status
-from .effects import Cancel, Emit, Event, Load, Program, Stop, following, start
+from .effects import FOREVER, Cancel, Emit, Event, Load, Next, Program, Start, Stop
 from .errors import (
     GraphRecursionError,
     InvalidUpdateError,
@@ -65,7 +65,8 @@ class PregelLoop(Beginning):
         self.earlier = None
         step = _Step(parts)
         if parts.todo:
-            if stop := (yield from start(parts.todo, self.head)):
+            stop: Stop | None = yield Start(parts.todo, self.head)
+            if stop is not None:
                 return Outcome("cancelled", self.head, error=stop.error)
             self.left = len(parts.todo)
             yield from self._collect(step)
@@ -83,7 +84,7 @@ class PregelLoop(Beginning):
         timeout = self.scope.root.step_timeout
         cancelling = False
         while self.left:
-            reply = yield from following(timeout)
+            reply: list[Ending] | Stop = yield FOREVER if timeout is None else Next(timeout)
             if isinstance(reply, Stop):
                 step.stop = step.stop or reply.error
             elif reply:
@@ -179,7 +180,7 @@ class PregelLoop(Beginning):
         if self.left:
             yield Cancel()
         while self.left:
-            reply = yield from following(None)
+            reply: list[Ending] | Stop = yield FOREVER
             if not isinstance(reply, Stop):
                 self.left -= len(reply)
 

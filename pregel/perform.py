@@ -93,7 +93,7 @@ def _body(attempt: Attempt) -> Ending | Again:
             state = _after(attempt, ending)
             for router in node.routers:
                 targets = _decide(router, attempt, state)
-                route(attempt, ending, router, LOOP.run(_awaited(targets)) if isawaitable(targets) else targets)
+                route(attempt, ending, router, LOOP.run(_awaited(targets)) if _is_pending(targets) else targets)
         return ending
     except BaseException as error:  # noqa: BLE001 - every ending is a value, whatever the node raised
         return broken(attempt, error)
@@ -116,7 +116,7 @@ async def _abody(attempt: Attempt) -> Ending | Again:
             state = _after(attempt, ending)
             for router in node.routers:
                 targets = _decide(router, attempt, state)
-                route(attempt, ending, router, await targets if isawaitable(targets) else targets)
+                route(attempt, ending, router, await targets if _is_pending(targets) else targets)
         return ending
     except BaseException as error:  # noqa: BLE001 - every ending is a value, whatever the node raised
         return broken(attempt, error)
@@ -125,6 +125,10 @@ async def _abody(attempt: Attempt) -> Ending | Again:
 def _here_instead(handed: ParentCommand) -> Command:
     """Return what a child's command for its parent says to the graph that called the child (rule 4.2)."""
     return Command(update=handed.command.update, goto=handed.command.goto)
+
+
+def _is_pending(targets: Any) -> bool:
+    return type(targets) is not str and isawaitable(targets)  # the first is cheap, and most often all there is to ask
 
 
 async def _awaited(targets: Awaitable[Any]) -> Any:
