@@ -14,7 +14,7 @@ CONTAINERS = frozenset({list, dict, set})
 class FoldError(Exception):
     """The writes of one channel could not be folded; `channel` names it, the cause says why (rule 2.7)."""
 
-    def __init__(self, channel: str, cause: Exception) -> None:
+    def __init__(self, channel: str, cause: BaseException) -> None:
         super().__init__(channel)
         self.channel = channel
         self.cause = cause
@@ -64,7 +64,9 @@ class VersionedChannels:
         for name, bucket in buckets.items():
             try:
                 folded[name] = self.channels[name].update(present.get(name, MISSING), bucket)
-            except Exception as error:
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:  # a reducer is the user's code: whatever it raises is its refusal
                 raise FoldError(name, error) from error
         return folded
 

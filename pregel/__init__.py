@@ -11,7 +11,7 @@ from .channels import (
     TriggerChannel,
     UntrackedValue,
 )
-from .checkpoint import InMemorySaver, Saver, SqliteSaver, register_type
+from .checkpoint import InMemorySaver, Saver, SqliteSaver, StoredError, register_type
 from .engine import Pregel
 from .errors import (
     AttemptEnded,
@@ -106,6 +106,7 @@ __all__ = [
     "StateGraph",
     "StateSnapshot",
     "StorageVersionError",
+    "StoredError",
     "StreamWriter",
     "TaskCancelled",
     "TaskExecutorPool",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from . import rules
@@ -16,8 +16,9 @@ from .errors import InvalidRequestError, InvalidUpdateError, NoCheckpointerError
 from .journal import Journal
 from .schema import as_mapping
 from .scope import Graph, Root, Scope, checkpoint_text, levels
+from .task import is_storable
 from .threads import Slots
-from .types import INTERRUPT, Command, Durability, RunConfig, RunOptions, Send
+from .types import INTERRUPT, Command, Durability, RunConfig, RunOptions, Send, is_seconds
 from .validate import pause_faults, pauses_of
 
 T = TypeVar("T")
@@ -125,20 +126,22 @@ def _check_storable(graph: Graph, name: str, value: Any) -> None:
 def answer_of(value: Any, answers: Mapping[str, Any] | None) -> Answer:
     """Return the request of `resume(value)` or `resume(answers={...})`."""
     if (value is MISSING) == (answers is None):
-        raise InvalidRequestError("give either one answer or answers={id: value}")
+        raise InvalidRequestError(
+            "give either one answer or answers={id: value}", hint="invoke(None) goes on from a pause that asks nothing"
+        )
     return Answer(value=value, by_id=answers, exact=True)
 
 
 # --- where a call runs --------------------------------------------------------------------------------------------
 
 
-def prepare(graph: Graph, request: Request, config: RunConfig | None, options: RunOptions) -> Call:
+def prepare(graph: Graph, request: Request, config: Mapping[str, Any] | None, options: RunOptions) -> Call:
     """Return a call of a root run, everything resolved once (rule 11.1). Raises InvalidRequestError."""
-    merged: RunConfig = {**(config or {})}
+    merged = checked_config(config)
     _check_options(merged, options)
     configurable = merged.get("configurable", {})
-    thread_id = options.get("thread_id", configurable.get("thread_id"))
-    checkpoint_id = options.get("checkpoint_id", configurable.get("checkpoint_id"))
+    thread_id = _either("thread_id", options.get("thread_id"), configurable.get("thread_id"))
+    checkpoint_id = _either("checkpoint_id", options.get("checkpoint_id"), configurable.get("checkpoint_id"))
     if configurable.get("checkpoint_ns"):
         raise InvalidRequestError("a run begins in the root graph", hint="leave out checkpoint_ns")
     journal = None
@@ -156,7 +159,7 @@ def prepare(graph: Graph, request: Request, config: RunConfig | None, options: R
     return Call(scope, request, number_of(checkpoint_id))
 
 
-def prepare_fork(graph: Graph, config: RunConfig | None, options: RunOptions) -> Call:
+def prepare_fork(graph: Graph, config: Mapping[str, Any] | None, options: RunOptions) -> Call:
     """Return a call that replays from the checkpoint that it names."""
     call = prepare(graph, Continue(), config, options)
     if call.number is None:
@@ -164,10 +167,10 @@ def prepare_fork(graph: Graph, config: RunConfig | None, options: RunOptions) ->
     return call
 
 
-def prepare_edit(graph: Graph, config: RunConfig | None, values: Any, thread_id: str | None) -> Call:
+def prepare_edit(graph: Graph, config: Mapping[str, Any] | None, values: Any, thread_id: str | None) -> Call:
     """Return a call that edits the state and runs nothing (rule 9.3)."""
     options: RunOptions = {} if thread_id is None else {"thread_id": thread_id}
-    merged: RunConfig = {**(config or {})}
+    merged = checked_config(config)
     configurable = dict(merged.get("configurable", {}))
     namespace = configurable.pop("checkpoint_ns", "")
     merged["configurable"] = configurable
@@ -192,10 +195,29 @@ def graph_at(graph: Graph, namespace: str) -> Graph:
     return graph
 
 
+def checked_config(config: Any) -> RunConfig:
+    """Return a copy of a config. Raises InvalidRequestError for one of another shape."""
+    if config is None:
+        return {}
+    if not isinstance(config, Mapping) or not isinstance(config.get("configurable", {}), Mapping):
+        raise InvalidRequestError(
+            f"a config is a mapping, not {config!r}", hint='{"configurable": {"thread_id": "..."}}, or pass thread_id='
+        )
+    return {**config}  # type: ignore[typeddict-item] # its keys are checked where it runs something
+
+
+def _either(what: str, option: Any, configured: Any) -> Any:
+    if option is not None and configured is not None and option != configured:
+        raise InvalidRequestError(f"{what} is {option!r} as an option and {configured!r} in the config")
+    return configured if option is None else option
+
+
 _KNOWN = frozenset(RunOptions.__annotations__)
 
 
 def _check_options(config: RunConfig, options: RunOptions) -> None:
+    if "key" in options:
+        raise InvalidRequestError("key= names a call inside a node; this call is a run of its own")
     if unknown := sorted(set(options) - _KNOWN):
         raise InvalidRequestError(f"unknown option {', '.join(map(repr, unknown))}; known are {sorted(_KNOWN)}")
     if unknown := sorted(set(config) - set(RunConfig.__annotations__)):
@@ -208,8 +230,8 @@ def _checked_thread(thread_id: Any) -> str:
         raise InvalidRequestError(
             "a graph with a checkpointer runs on a thread", hint='pass thread_id="...", or compile without one'
         )
-    if not isinstance(thread_id, str) or not thread_id or "\0" in thread_id:
-        raise InvalidRequestError(f"a thread_id is non-empty text without NUL, not {thread_id!r}")
+    if not isinstance(thread_id, str) or not thread_id or not is_storable(thread_id):
+        raise InvalidRequestError(f"a thread_id is non-empty text without NUL or lone surrogates, not {thread_id!r}")
     return thread_id
 
 
@@ -223,7 +245,7 @@ def _apply(graph: Graph, scope: Scope, config: RunConfig, options: RunOptions) -
     root.context = options.get("context")
     root.store = graph.store
     if "grace" in options:
-        root.grace = _seconds("grace", options["grace"], 0.0)
+        root.grace = _seconds("grace", options["grace"], zero=True)
     if "step_timeout" in options:
         root.step_timeout = _seconds("step_timeout", options["step_timeout"])
     limit = options.get("recursion_limit", config.get("recursion_limit"))
@@ -251,6 +273,13 @@ def _apply(graph: Graph, scope: Scope, config: RunConfig, options: RunOptions) -
 
 
 def _metadata(config: RunConfig, options: RunOptions) -> dict[str, Any]:
+    for given in (config, options):
+        if not isinstance(given.get("metadata", {}), Mapping):
+            raise InvalidRequestError(f"metadata is a mapping, not {given['metadata']!r}")
+        if isinstance(given.get("tags", ()), str) or not isinstance(given.get("tags", ()), Sequence):
+            raise InvalidRequestError(f"tags are a list of texts, not {given['tags']!r}")
+        if not isinstance(given.get("run_id", ""), str):
+            raise InvalidRequestError(f"a run_id is text, not {given['run_id']!r}")
     metadata = {**config.get("metadata", {}), **options.get("metadata", {})}
     tags = [*config.get("tags", ()), *options.get("tags", ())]
     run_id = options.get("run_id", config.get("run_id"))
@@ -263,9 +292,11 @@ def _count(what: str, value: Any) -> int:
     return value
 
 
-def _seconds(what: str, value: Any, least: float = 0.001) -> float:
-    if not isinstance(value, (int, float)) or isinstance(value, bool) or value < least:
-        raise InvalidRequestError(f"{what} must be a number of seconds of at least {least}, not {value!r}")
+def _seconds(what: str, value: Any, *, zero: bool = False) -> float:
+    if not is_seconds(value, zero=zero):
+        raise InvalidRequestError(
+            f"{what} must be a finite number of seconds {'from' if zero else 'above'} 0, not {value!r}"
+        )
     return float(value)
 
 

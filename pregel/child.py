@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from . import rules
@@ -15,10 +16,10 @@ from .runtime import Attempt
 from .schema import as_mapping
 from .scope import Graph, Scope
 from .threads import cancel_here
-from .types import Command, RunConfig, RunOptions
+from .types import Command, RunOptions
 
 
-def is_nested(config: RunConfig | None, options: RunOptions) -> bool:
+def is_nested(config: Mapping[str, Any] | None, options: RunOptions) -> bool:
     """Whether a call inside a node belongs to it; one that names its own thread is a run of its own (rule 8.6)."""
     return "thread_id" not in options and "thread_id" not in (config or {}).get("configurable", {})
 

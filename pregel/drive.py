@@ -306,13 +306,11 @@ class _Sync(_World):
 class _Async(_World):
     """Performs effects with asyncio."""
 
-    __slots__ = ("cancels", "home", "me")
+    __slots__ = ("home",)
     in_place = frozenset({"async", "graph"})
 
     def __init__(self, scope: Scope) -> None:
         self.home = asyncio.get_running_loop()
-        self.me = asyncio.current_task()
-        self.cancels = self.me.cancelling() if self.me is not None else 0
         super().__init__(scope)
 
     def new_inbox(self) -> AsyncInbox:
@@ -356,8 +354,10 @@ class _Async(_World):
 
     async def run_lone(self, task: NodeTask) -> Ending:
         """Run a task within the caller's asyncio task, and see whether that was cancelled meanwhile."""
+        me = asyncio.current_task()  # asked each time: a reader may take every event in a task of its own
+        cancels = 0 if me is None else me.cancelling()
         ending: Ending = await _in_context(self.scope.context.copy(), aperform(task, self.scope, self.head))
-        if self.me is not None and self.me.cancelling() > self.cancels:
+        if me is not None and me.cancelling() > cancels:
             # a cancel from outside, even if the node has swallowed it
             error = ending.error if isinstance(ending, (Failed, Cancelled)) else None
             self.cut = error if isinstance(error, asyncio.CancelledError) else asyncio.CancelledError()

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from . import log, rules, stored
 from .channels import CONTAINERS, MISSING, Overwrite
 from .checkpoint import SerializationError
-from .errors import InvalidTargetError, InvalidUpdateError, MutationError, NodeError
+from .errors import InvalidTargetError, InvalidUpdateError, MutationError, NodeError, described
 from .interrupt import GraphInterrupt, Interrupt, find_interrupts
 from .runtime import Attempt
 from .schema import as_mapping
@@ -230,7 +230,7 @@ def _judged(attempt: Attempt, error: BaseException) -> Ending | Again:
     found = find_interrupts(error)
     if attempt.asked:
         if not found:
-            log.warn(log.ERROR_AFTER_QUESTION, task=task.id, namespace=attempt.scope.namespace, error=repr(error))
+            log.warn(log.ERROR_AFTER_QUESTION, task=task.id, namespace=attempt.scope.namespace, error=described(error))
         for item in (item for interrupt in found for item in interrupt.interrupts if item.node is None):
             attempt.note(attempt.question(item.value, item.id))  # raised beside those that were asked
         return _interrupted(attempt, tuple(attempt.asked))
@@ -249,7 +249,7 @@ def _retry(attempt: Attempt, error: Exception) -> Again | None:
         if policy.covers(error):
             if attempt.number >= policy.max_attempts:
                 return None
-            log.info(log.TASK_RETRIED, task=attempt.task.id, attempt=attempt.number, error=repr(error))
+            log.info(log.TASK_RETRIED, task=attempt.task.id, attempt=attempt.number, error=described(error))
             return Again(policy.pause(attempt.number))
     return None
 
@@ -261,6 +261,12 @@ def _asks(attempt: Attempt, raised: tuple[GraphInterrupt, ...]) -> Interrupted:
         for item in interrupt.interrupts:
             # what the engine has asked already, here or in a child, has its node; an item of the user's has not
             questions.append(item if item.node is not None else attempt.question(item.value, item.id))
+    if not questions:
+        raise NodeError(
+            f"node {attempt.task.node.name!r} asks with an empty list, which nobody can answer",
+            hint="return an update when there is nothing to ask",
+            node=attempt.task.node.name,
+        )
     if all(attempt.is_answered(question) for question in questions if question.when == "inside") and any(
         question.when == "inside" for question in questions
     ):

@@ -105,7 +105,7 @@ class Pregel(Generic[StateT]):
     def invoke(
         self,
         input: StateT | Mapping[str, Any] | Command | None,
-        config: RunConfig | None = None,
+        config: Mapping[str, Any] | None = None,
         **options: Unpack[RunOptions],
     ) -> dict[str, Any]:
         """Run to the end or to the next pause and return the output.
@@ -125,7 +125,7 @@ class Pregel(Generic[StateT]):
     async def ainvoke(
         self,
         input: StateT | Mapping[str, Any] | Command | None,
-        config: RunConfig | None = None,
+        config: Mapping[str, Any] | None = None,
         **options: Unpack[RunOptions],
     ) -> dict[str, Any]:
         """Do `invoke` on the running event loop; sync nodes run on threads."""
@@ -140,7 +140,7 @@ class Pregel(Generic[StateT]):
     def stream(
         self,
         input: StateT | Mapping[str, Any] | Command | None,
-        config: RunConfig | None = None,
+        config: Mapping[str, Any] | None = None,
         *,
         stream_mode: StreamModes = "values",
         subgraphs: bool = False,
@@ -160,7 +160,7 @@ class Pregel(Generic[StateT]):
     async def astream(
         self,
         input: StateT | Mapping[str, Any] | Command | None,
-        config: RunConfig | None = None,
+        config: Mapping[str, Any] | None = None,
         *,
         stream_mode: StreamModes = "values",
         subgraphs: bool = False,
@@ -182,7 +182,7 @@ class Pregel(Generic[StateT]):
     def resume(
         self,
         value: Any = MISSING,
-        config: RunConfig | None = None,
+        config: Mapping[str, Any] | None = None,
         *,
         answers: Mapping[str, Any] | None = None,
         **options: Unpack[RunOptions],
@@ -197,7 +197,7 @@ class Pregel(Generic[StateT]):
     async def aresume(
         self,
         value: Any = MISSING,
-        config: RunConfig | None = None,
+        config: Mapping[str, Any] | None = None,
         *,
         answers: Mapping[str, Any] | None = None,
         **options: Unpack[RunOptions],
@@ -206,43 +206,45 @@ class Pregel(Generic[StateT]):
         call = calls.prepare(self, calls.answer_of(value, answers), config, options)
         return calls.result(self, await call.arun())
 
-    def recover(self, config: RunConfig | None = None, **options: Unpack[RunOptions]) -> dict[str, Any]:
+    def recover(self, config: Mapping[str, Any] | None = None, **options: Unpack[RunOptions]) -> dict[str, Any]:
         """Go on with what a crash left unfinished, but stop at a recorded pause (rules 7.6, 10.2)."""
         return calls.result(self, calls.prepare(self, Continue(passing=False), config, options).run())
 
-    async def arecover(self, config: RunConfig | None = None, **options: Unpack[RunOptions]) -> dict[str, Any]:
+    async def arecover(self, config: Mapping[str, Any] | None = None, **options: Unpack[RunOptions]) -> dict[str, Any]:
         """Do `recover` on the running event loop."""
         call = calls.prepare(self, Continue(passing=False), config, options)
         return calls.result(self, await call.arun())
 
-    def fork(self, config: RunConfig | None = None, **options: Unpack[RunOptions]) -> dict[str, Any]:
+    def fork(self, config: Mapping[str, Any] | None = None, **options: Unpack[RunOptions]) -> dict[str, Any]:
         """Run again from an older checkpoint, as a new branch of the history (rule 9.4)."""
         return calls.result(self, calls.prepare_fork(self, config, options).run())
 
-    async def afork(self, config: RunConfig | None = None, **options: Unpack[RunOptions]) -> dict[str, Any]:
+    async def afork(self, config: Mapping[str, Any] | None = None, **options: Unpack[RunOptions]) -> dict[str, Any]:
         """Do `fork` on the running event loop."""
         call = calls.prepare_fork(self, config, options)
         return calls.result(self, await call.arun())
 
     # --- state ----------------------------------------------------------------------------------------------------
 
-    def get_state(self, config: RunConfig | None = None, *, thread_id: str | None = None) -> StateSnapshot:
+    def get_state(self, config: Mapping[str, Any] | None = None, *, thread_id: str | None = None) -> StateSnapshot:
         """Return the state of a thread at its head, or at the checkpoint that `config` names (rule 9.1)."""
         place = state.place_of(self, config, thread_id)
         return state.snapshot(self, place, state.read(place))
 
-    async def aget_state(self, config: RunConfig | None = None, *, thread_id: str | None = None) -> StateSnapshot:
+    async def aget_state(
+        self, config: Mapping[str, Any] | None = None, *, thread_id: str | None = None
+    ) -> StateSnapshot:
         """Do `get_state` without blocking the event loop."""
         place = state.place_of(self, config, thread_id)
         return state.snapshot(self, place, await state.aread(place))
 
     def get_state_history(
         self,
-        config: RunConfig | None = None,
+        config: Mapping[str, Any] | None = None,
         *,
         thread_id: str | None = None,
         filter: Mapping[str, Any] | None = None,
-        before: RunConfig | None = None,
+        before: Mapping[str, Any] | None = None,
         limit: int | None = None,
     ) -> Iterator[StateSnapshot]:
         """Yield the states of a thread, newest first, read as they are asked for (rule 9.2).
@@ -258,11 +260,11 @@ class Pregel(Generic[StateT]):
 
     async def aget_state_history(
         self,
-        config: RunConfig | None = None,
+        config: Mapping[str, Any] | None = None,
         *,
         thread_id: str | None = None,
         filter: Mapping[str, Any] | None = None,
-        before: RunConfig | None = None,
+        before: Mapping[str, Any] | None = None,
         limit: int | None = None,
     ) -> AsyncIterator[StateSnapshot]:
         """Do `get_state_history` without blocking the event loop."""
@@ -275,7 +277,7 @@ class Pregel(Generic[StateT]):
                 yield snapshot
 
     def update_state(
-        self, config: RunConfig | None, values: Mapping[str, Any], *, thread_id: str | None = None
+        self, config: Mapping[str, Any] | None, values: Mapping[str, Any], *, thread_id: str | None = None
     ) -> RunConfig:
         """Change the state as a new checkpoint and return its config; pending tasks, ids and pauses stay (rule 9.3).
 
@@ -285,7 +287,7 @@ class Pregel(Generic[StateT]):
         return calls.config_after(call, call.run())
 
     async def aupdate_state(
-        self, config: RunConfig | None, values: Mapping[str, Any], *, thread_id: str | None = None
+        self, config: Mapping[str, Any] | None, values: Mapping[str, Any], *, thread_id: str | None = None
     ) -> RunConfig:
         """Do `update_state` without blocking the event loop."""
         call = calls.prepare_edit(self, config, values, thread_id)

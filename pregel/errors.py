@@ -125,6 +125,20 @@ class TaskCancelled(PregelError):
     code = "cancelled"
 
 
+def described(error: BaseException) -> str:
+    """Return an error as a log line or a note shows it, also one whose own text raises."""
+    try:
+        return repr(error)
+    except Exception:  # noqa: BLE001 - the error is the user's class; its fault must not hide what it was raised for
+        return type(error).__name__
+
+
+def add_note(error: BaseException, note: str) -> None:
+    """Add a note to an error, also to one whose class is frozen or refuses notes."""
+    notes = error.__dict__.get("__notes__")
+    error.__dict__["__notes__"] = [*notes, note] if isinstance(notes, list) else [note]
+
+
 __all__ = [
     "AttemptEnded",
     "BranchError",
@@ -150,4 +164,6 @@ __all__ = [
     "TaskCancelled",
     "ThreadPausedError",
     "WrongLoopError",
+    "add_note",
+    "described",
 ]

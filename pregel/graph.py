@@ -11,8 +11,8 @@ from .checkpoint import Saver
 from .engine import Pregel
 from .errors import GraphValidationError
 from .schema import Schema, schema_of
-from .task import PregelNode, Router, injected
-from .types import END, START, Isolation, RetryPolicy
+from .task import PregelNode, Router, injected, is_storable
+from .types import END, START, Isolation, RetryPolicy, is_seconds
 
 StateT = TypeVar("StateT")
 Retries = RetryPolicy | Sequence[RetryPolicy]
@@ -93,13 +93,15 @@ class StateGraph(Generic[StateT]):
     ) -> Self:
         """Add a node: a function, an object with invoke or ainvoke, or a compiled graph (rule 1.2).
 
-        `defer` holds it while other tasks are due (rule 3.4); `timeout` bounds an attempt in seconds (rule 5.8);
+        `defer` holds it while other tasks are due (rule 3.4); `timeout` bounds an attempt in seconds (rule 5.8): an
+        async node is cancelled then, a thread is told by `runtime.cancelled`, waited for as long as the call's `grace`
+        says, and left behind, so an attempt that a `retry_policy` adds may run beside it;
         `input_schema` narrows what it is shown; `destinations` names where its commands may go.
         """
         name, body = (node, fn) if isinstance(node, str) else (_name_of(node), node)
         self._check_name(name)
-        if timeout is not None and timeout <= 0:
-            self._faults.append(f"the timeout of {name!r} must be more than 0 seconds, not {timeout!r}")
+        if timeout is not None and not is_seconds(timeout):
+            self._faults.append(f"the timeout of {name!r} must be more than 0 seconds and finite, not {timeout!r}")
         view = self._schema if input_schema is None else schema_of(input_schema)
         if input_schema is not None:
             self._views[name] = view
@@ -123,14 +125,16 @@ class StateGraph(Generic[StateT]):
     def _check_name(self, name: str) -> None:
         if name in self._nodes:
             self._faults.append(f"node {name!r} is added twice")
-        if name in RESERVED or not name or "\0" in name:
-            self._faults.append(f"node name {name!r} is reserved or empty")
+        if name in RESERVED or not name or not is_storable(name):
+            self._faults.append(f"node name {name!r} is reserved or empty, or holds NUL or lone surrogates")
 
     # --- edges ----------------------------------------------------------------------------------------------------
 
     def add_edge(self, source: str | Sequence[Group], target: str) -> Self:
         """Lead from `source` to `target`; a list waits for all of its members, a set within it for one (rule 1.3)."""
-        if isinstance(source, str):
+        if not isinstance(target, str):
+            self._faults.append(f"an edge leads to one node, not to {target!r}; add one edge for each")
+        elif isinstance(source, str):
             self._edges.append(validate.Edge(source, target))
         else:
             groups = tuple(frozenset([group] if isinstance(group, str) else group) for group in source)

@@ -18,11 +18,13 @@ from .errors import (
     InvalidUpdateError,
     NodeTimeoutError,
     TaskCancelled,
+    add_note,
+    described,
 )
 from .interrupt import Interrupt
 from .scope import Scope
 from .task import Cancelled, Done, Ending, Failed, Interrupted, NodeTask
-from .types import INTERRUPT
+from .types import INTERRUPT, START
 
 forgetful = False
 """A switch for tests: forget everything after each super-step and read it back from the saver."""
@@ -161,7 +163,7 @@ class PregelLoop(Beginning):
         limit = self.scope.limit
         error = GraphRecursionError(
             f"graph {self.graph.name!r} needs more than {limit} super-steps",
-            hint="raise recursion_limit; the state is saved and invoke(None) goes on from it",
+            hint="raise recursion_limit" + ("; the state is saved and invoke(None) goes on" if self.saving else ""),
             limit=limit,
         )
         yield from self._settle("failed", [])
@@ -194,7 +196,7 @@ class PregelLoop(Beginning):
     def _show_updates(self, endings: Sequence[Ending]) -> Program[None]:
         if "updates" in self.scope.modes:
             for ending in endings:
-                if isinstance(ending, Done):
+                if isinstance(ending, Done) and ending.task.node.name != START:
                     update = {name: value for name, value, _ in ending.writes} or None
                     yield Emit(Event("updates", {ending.task.node.name: update}, self.scope.namespace))
 
@@ -212,12 +214,12 @@ class PregelLoop(Beginning):
 
     def _annotate(self, error: BaseException, task: NodeTask, step: _Step) -> None:
         where = f" of {self.scope.namespace!r}" if self.scope.namespace else ""
-        error.add_note(f"in node {task.node.name!r}, task {task.id!r}, super-step {self.head.step + 1}{where}")
+        add_note(error, f"in node {task.node.name!r}, task {task.id!r}, super-step {self.head.step + 1}{where}")
         for ending in step.failed.values():
             if ending.task is not task and type(ending) is Failed:
-                error.add_note(f"task {ending.task.id!r} failed too: {ending.error!r}")
+                add_note(error, f"task {ending.task.id!r} failed too: {described(ending.error)}")
             elif type(ending) is Cancelled and ending.abandoned:
-                error.add_note(f"task {ending.task.id!r} did not stop in time and was left behind")
+                add_note(error, f"task {ending.task.id!r} did not stop in time and was left behind")
 
 
 class _Step:

@@ -210,7 +210,10 @@ def _state(attempt: Attempt) -> dict[str, Any]:
     reads = attempt.task.node.reads
     if reads is not None:
         state = {name: value for name, value in state.items() if name in reads}
-    return deepcopy(state) if attempt.scope.graph.isolation == "deep" else state
+    if attempt.scope.graph.isolation == "deep":
+        channels = attempt.head.channels.channels
+        return {name: deepcopy(value) if channels[name].stored else value for name, value in state.items()}
+    return state
 
 
 def _injected(attempt: Attempt) -> dict[str, Any]:

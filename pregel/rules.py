@@ -192,7 +192,7 @@ def fold(
     head.step += 1
 
 
-def refusal(channel: str, cause: Exception, endings: Sequence[Done]) -> Refused:
+def refusal(channel: str, cause: BaseException, endings: Sequence[Done]) -> Refused:
     """Return why the writes of a step to one channel are refused, with the tasks that wrote them."""
     tasks = tuple(e.task for e in endings if any(name == channel for name, _, _ in e.writes))
     writers = ", ".join(repr(task.name) for task in tasks)

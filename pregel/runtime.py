@@ -14,7 +14,7 @@ from .head import Head
 from .interrupt import GraphInterrupt, Interrupt
 from .rules import join
 from .scope import Scope, config_of
-from .task import NodeTask, escape
+from .task import NodeTask, escape, is_storable
 from .threads import Slots, StopSignal, branch
 
 ContextT = TypeVar("ContextT")
@@ -98,7 +98,7 @@ class Attempt:
             mark = str(self._questions)
             self._questions += 1
         else:
-            mark = f"={escape(str(key))}"
+            mark = f"={_checked_key(key)}"
         where = tuple(self.scope.namespace.split("|")) if self.scope.namespace else ()
         node = self.task.node.name
         return Interrupt(value, f"{self.prefix}#{mark}", node, where, "inside", (node,))
@@ -142,7 +142,7 @@ class Attempt:
         """Return the namespace of the next child call, or of the one with this key (rule 8.4)."""
         self.check()
         if key is not None:
-            return f"{self.prefix}#={escape(str(key))}"
+            return f"{self.prefix}#={_checked_key(key)}"
         self._one_branch("a child call")
         number = self._calls
         self._calls += 1
@@ -185,6 +185,12 @@ class Attempt:
         if as_node:
             scope.collect = parent.graph.reduced & graph.channels.keys()
         return scope
+
+
+def _checked_key(key: Any) -> str:
+    if not isinstance(key, str) or not is_storable(key):
+        raise InvalidRequestError(f"a key is text without NUL or lone surrogates, not {key!r}")
+    return escape(key)
 
 
 def current() -> Attempt:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from . import rules, stored
-from .call import graph_at, number_of
+from .call import checked_config, graph_at, number_of
 from .checkpoint import Found, Key, Saved, Saver
 from .errors import GraphChangedError, InvalidRequestError, NoCheckpointerError
 from .head import Head
@@ -24,11 +24,11 @@ class Place(NamedTuple):
     key: Key
 
 
-def place_of(graph: Graph, config: RunConfig | None, thread_id: str | None) -> Place:
+def place_of(graph: Graph, config: Mapping[str, Any] | None, thread_id: str | None) -> Place:
     """Return the place that a config names. Raises NoCheckpointerError, InvalidRequestError."""
     if graph.checkpointer is None:
         raise NoCheckpointerError("no checkpointer: the graph keeps no state", hint="compile(checkpointer=...)")
-    configurable = (config or {}).get("configurable", {})
+    configurable = checked_config(config).get("configurable", {})
     thread = thread_id if thread_id is not None else configurable.get("thread_id")
     if not isinstance(thread, str) or not thread:
         raise InvalidRequestError("which thread?", hint='pass thread_id="..."')
@@ -36,9 +36,9 @@ def place_of(graph: Graph, config: RunConfig | None, thread_id: str | None) -> P
     return Place(graph.checkpointer, Key(thread, namespace, number_of(configurable.get("checkpoint_id"))))
 
 
-def number_in(config: RunConfig | None) -> int | None:
+def number_in(config: Mapping[str, Any] | None) -> int | None:
     """Return the checkpoint number that a config names, if any."""
-    return number_of((config or {}).get("configurable", {}).get("checkpoint_id"))
+    return number_of(checked_config(config).get("configurable", {}).get("checkpoint_id"))
 
 
 def read(place: Place) -> Found:
@@ -148,6 +148,10 @@ class Wanted:
     __slots__ = ("_filter", "_graph", "_key", "_left")
 
     def __init__(self, graph: Graph, key: Key, filter: Mapping[str, Any], limit: int | None) -> None:
+        if limit is not None and (not isinstance(limit, int) or limit < 0):
+            raise InvalidRequestError(f"limit is a whole number from 0 on, not {limit!r}")
+        if not isinstance(filter, Mapping):
+            raise InvalidRequestError(f"filter is a mapping of metadata, not {filter!r}")
         self._graph = graph_at(graph, key.namespace)
         self._key = key
         self._filter = filter

@@ -19,8 +19,8 @@ MODES = ("values", "updates", "custom")
 
 def shaped(call: Call, modes: StreamModes, subgraphs: bool) -> Shape:
     """Prepare a call for a reader and return the shape of what it yields. Raises InvalidRequestError."""
-    wanted = [modes] if isinstance(modes, str) else list(modes)
-    if not wanted or not set(wanted) <= set(MODES):
+    wanted = [modes] if isinstance(modes, str) else list(modes) if isinstance(modes, Sequence) else []
+    if not wanted or not all(mode in MODES for mode in wanted):
         raise InvalidRequestError(f"stream_mode must be of {list(MODES)}, not {modes!r}")
     scope = call.scope
     scope.modes = frozenset(wanted) - {"custom"}

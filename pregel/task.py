@@ -26,6 +26,11 @@ def escape(name: str) -> str:
     return name.translate(_ESCAPES)
 
 
+def is_storable(text: str) -> bool:
+    """Whether every saver can keep a text as a name."""
+    return "\0" not in text and not any("\ud800" <= letter <= "\udfff" for letter in text)
+
+
 class Router(NamedTuple):
     """A conditional edge: where to go is decided by a function of the state (rule 1.3)."""
 
@@ -118,6 +123,8 @@ def callable_of(fn: Any) -> tuple[Kind, Any, tuple[str, ...]]:
     """Return how to run something given as a node: its kind, what to call, which parameters to inject (rule 1.2)."""
     if getattr(fn, "is_pregel_graph", False):
         return "graph", fn, ()
+    if hasattr(fn, "compile") and hasattr(fn, "add_node"):
+        raise TypeError("a graph is compiled before it is a node: add graph.compile()")
     if not callable(fn):
         for method, kind in (("invoke", "sync"), ("ainvoke", "async")):
             if callable(bound := getattr(fn, method, None)):

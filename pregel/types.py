@@ -5,13 +5,21 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import GenericAlias
-from typing import Any, ClassVar, Final, Literal, NotRequired, TypedDict
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Literal, NotRequired, TypedDict
 
 from .channels import MISSING
 from .checkpoint import Status
-from .errors import NodeTimeoutError
+from .errors import GraphValidationError, NodeTimeoutError
 from .interrupt import Interrupt
+
+if TYPE_CHECKING:  # a type parameter with a default, which checkers know long before Python does
+    from typing_extensions import TypeVar
+
+    NodeName = TypeVar("NodeName", bound=str, default=str)
+else:
+    from typing import TypeVar
+
+    NodeName = TypeVar("NodeName")
 
 START: Final = "__start__"
 END: Final = "__end__"
@@ -41,7 +49,7 @@ class Send:
         return f"Send({self.node!r}, {self.arg!r})"
 
 
-class Command:
+class Command(Generic[NodeName]):
     """What a node returns to update and route at once, or what a caller passes to answer or edit (rules 4.2, 4.4, 6.6).
 
     `goto` is a node name, a Send, END, or a list of them. `resume` answers pending questions: any value counts, None
@@ -70,10 +78,6 @@ class Command:
         """`goto` as a tuple."""
         several = isinstance(self.goto, (list, tuple))
         return tuple(self.goto) if several else (self.goto,)  # type: ignore[arg-type,return-value] # as just checked
-
-    @classmethod
-    def __class_getitem__(cls, names: Any) -> GenericAlias:
-        return GenericAlias(cls, names)
 
     def __eq__(self, other: object) -> bool:
         return type(other) is Command and all(getattr(self, n) == getattr(other, n) for n in self.__slots__)
@@ -106,6 +110,17 @@ def retryable(error: BaseException) -> bool:
     return isinstance(error, Exception) and not isinstance(error, mistakes)
 
 
+LONGEST: Final = 1e9
+"""Seconds beyond which no limit is taken: clocks and locks of some systems cannot wait longer."""
+
+
+def is_seconds(value: object, *, zero: bool = False) -> bool:
+    """Whether a value is a finite number of seconds above 0, or from 0 on."""
+    if not isinstance(value, (int, float)) or isinstance(value, bool) or not value <= LONGEST:
+        return False
+    return value >= 0 if zero else value > 0
+
+
 RetryOn = type[Exception] | Sequence[type[Exception]] | Callable[[Exception], bool]
 
 
@@ -123,6 +138,16 @@ class RetryPolicy:
     max_interval: float = 128.0
     jitter: bool = True
     retry_on: RetryOn = retryable
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.max_attempts, int) or isinstance(self.max_attempts, bool) or self.max_attempts < 1:
+            raise GraphValidationError(f"max_attempts must be a whole number of at least 1, not {self.max_attempts!r}")
+        for name in ("initial_interval", "backoff_factor", "max_interval"):
+            if not is_seconds(getattr(self, name), zero=True):
+                raise GraphValidationError(f"{name} must be a number of at least 0, not {getattr(self, name)!r}")
+        kinds = self.retry_on if isinstance(self.retry_on, Sequence) else ()
+        if not (callable(self.retry_on) or kinds) or not all(isinstance(kind, type) for kind in kinds):
+            raise GraphValidationError(f"retry_on is a class of errors, several, or a predicate, not {self.retry_on!r}")
 
     def covers(self, error: Exception) -> bool:
         """Whether this policy repeats after such an error."""
@@ -192,7 +217,11 @@ class RunOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class TaskSnapshot:
-    """A task of a step as `get_state` shows it: what it asks, how it failed, what it wrote."""
+    """A task of a step as `get_state` shows it: what it asks, how it failed, what it wrote.
+
+    `error` is what was raised if its class is built in or registered (`register_type`), else a `StoredError` that
+    tells its name and text.
+    """
 
     id: str
     name: str

@@ -153,6 +153,11 @@ def run_section(section: list[Block], folder: Path) -> None:
             run_program(block, folder)
 
 
+def is_shown(block: Block) -> bool:
+    """Whether a block is a program whose output the page shows."""
+    return block.output is not None
+
+
 def main() -> int:
     """Run a page with the interpreter that runs this."""
     parser = argparse.ArgumentParser(description=main.__doc__)
@@ -162,7 +167,9 @@ def main() -> int:
     options = parser.parse_args()
     todo = sections(options.page.read_text(encoding="utf-8"))
     if options.first:
-        todo = [[block] for section in todo for block in section if block.output is not None][:1]
+        section = next((section for section in todo if any(map(is_shown, section))), [])
+        ends = next((index for index, block in enumerate(section) if is_shown(block)), 0)
+        todo = [section[: ends + 1]] if section else []  # with the files above it, which it may import
     if not todo:
         print(f"{options.page} has no program")
         return 1

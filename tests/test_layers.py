@@ -43,6 +43,7 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
     "concurrent": (*DRIVERS, *SAVERS, "pregel/runtime.py"),  # there: what waits for a child call to end
     "queue": (*DRIVERS, *SAVERS),
     "multiprocessing": (),  # what runs elsewhere is a pool of its own, not a habit
+    "typing_extensions": ("pregel/types.py",),  # for checkers alone, which have it built in; never at run time
     "importlib": ("pregel/cli/target.py",),  # loads the graph that the user names; decoding imports nothing (rule 12.3)
     "pickle": (),  # a stored byte must not choose what is called (rule 12.3)
     "marshal": (),

@@ -80,7 +80,7 @@ def test_1_5_the_literals_of_annotations_are_checked_like_path_maps_and_destinat
     def router(state: State) -> Literal["revew"]:
         return "revew"
 
-    def jump(state: State) -> Command[Literal["revew"]]:  # type: ignore[type-arg] # generic at run time only
+    def jump(state: State) -> Command[Literal["revew"]]:
         return Command(goto="revew")
 
     builder = _chain("write", "review").add_conditional_edges("write", router)
