@@ -154,7 +154,7 @@ def test_a_policy_that_cannot_be_followed_is_refused() -> None:
     """5.7"""
     for wrong in ({"max_attempts": 0}, {"initial_interval": -1}, {"max_interval": float("nan")}, {"retry_on": 3}):
         with pytest.raises(GraphValidationError):
-            RetryPolicy(**wrong)  # type: ignore[arg-type] # that is the point
+            RetryPolicy(**wrong)
 
 
 def test_a_key_that_is_no_text_is_refused(world: World) -> None:
