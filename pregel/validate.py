@@ -135,9 +135,10 @@ def _reached(drawing: Drawing, nodes: set[str]) -> set[str]:
     reached: set[str] = set()
     todo = [START]
     while todo:
-        for target in ways.get(todo.pop(), set()) & nodes - reached:
-            reached.add(target)
-            todo.append(target)
+        for target in ways.get(todo.pop(), ()):
+            if target in nodes and target not in reached:
+                reached.add(target)
+                todo.append(target)
     return reached
 
 
