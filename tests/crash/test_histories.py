@@ -130,7 +130,9 @@ class History:
         values: dict[str, Any] = {"log": [f"edit{number}"]}
         if self.status != "failed":  # which of the siblings of a failure have run already, and seen x, is not said
             values["x"] = number
-        self.world.update(self.compile(Mortal(self.store, Life())), None, values, thread_id=self.thread)
+        life = Life()
+        LIFE.set(life)  # the one before may have had no more than the breaths that it took
+        self.world.update(self.compile(Mortal(self.store, life)), None, values, thread_id=self.thread)
         self.frame.fold(list(values.items()))
 
     # --- running --------------------------------------------------------------------------------------------------
