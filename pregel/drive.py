@@ -252,11 +252,15 @@ class _Sync(_World):
     __slots__ = ()
     in_place = frozenset({"sync", "graph"})
 
+    def __init__(self, scope: Scope) -> None:
+        scope.blocks_loop = scope.blocks_loop or LOOP.is_here()
+        super().__init__(scope)
+
     def new_inbox(self) -> SyncInbox:
         return SyncInbox()
 
     def check(self, tasks: Sequence[NodeTask]) -> None:
-        if LOOP.is_here() and (names := [task.node.name for task in tasks if task.node.kind == "async"]):
+        if self.scope.blocks_loop and (names := [task.node.name for task in tasks if task.node.kind == "async"]):
             raise WrongLoopError(
                 f"an async node called invoke() of a graph whose node {names[0]!r} is async; "
                 "it would wait for its own event loop",

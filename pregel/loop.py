@@ -218,19 +218,20 @@ class PregelLoop(Beginning):
         for ending in step.failed.values():
             if ending.task is not task and type(ending) is Failed:
                 add_note(error, f"task {ending.task.id!r} failed too: {described(ending.error)}")
-            elif type(ending) is Cancelled and ending.abandoned:
-                add_note(error, f"task {ending.task.id!r} did not stop in time and was left behind")
+        for left in step.left_behind:
+            add_note(error, f"task {left.id!r} did not stop in time and was left behind")
 
 
 class _Step:
     """What is known of the endings of one super-step. `fresh`: those not recorded yet."""
 
-    __slots__ = ("failed", "fresh", "overdue", "parts", "stop")
+    __slots__ = ("failed", "fresh", "left_behind", "overdue", "parts", "stop")
 
     def __init__(self, parts: rules.Split) -> None:
         self.parts = parts
         self.failed: dict[str, Failed | Cancelled] = {}
         self.fresh: list[Ending] = []
+        self.left_behind: list[NodeTask] = []
         self.stop: BaseException | None = None
         self.overdue: NodeTimeoutError | None = None
 
@@ -243,6 +244,8 @@ class _Step:
     def take(self, endings: Sequence[Ending]) -> None:
         """Sort in endings that have come."""
         for ending in endings:
+            if isinstance(ending, Cancelled) and ending.abandoned:
+                self.left_behind.append(ending.task)
             if self.overdue is not None:  # the ending was fixed when the limit passed (rule 5.8)
                 ending = Failed(ending.task, self.overdue)
             kind = type(ending)

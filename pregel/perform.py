@@ -14,9 +14,7 @@ from typing import Any
 
 from .channels import MISSING
 from .ending import Again, broken, close, digests, own, route, with_later_questions
-from .errors import (
-    NodeTimeoutError,
-)
+from .errors import NodeTimeoutError, WrongLoopError
 from .head import Head
 from .interrupt import ParentCommand
 from .runtime import Attempt, Runtime, enter
@@ -93,7 +91,7 @@ def _body(attempt: Attempt) -> Ending | Again:
             state = _after(attempt, ending)
             for router in node.routers:
                 targets = _decide(router, attempt, state)
-                route(attempt, ending, router, LOOP.run(_awaited(targets)) if _is_pending(targets) else targets)
+                route(attempt, ending, router, _waited_for(attempt, targets) if _is_pending(targets) else targets)
         return ending
     except BaseException as error:  # noqa: BLE001 - every ending is a value, whatever the node raised
         return broken(attempt, error)
@@ -129,6 +127,17 @@ def _here_instead(handed: ParentCommand) -> Command:
 
 def _is_pending(targets: Any) -> bool:
     return type(targets) is not str and isawaitable(targets)  # the first is cheap, and most often all there is to ask
+
+
+def _waited_for(attempt: Attempt, targets: Any) -> Any:
+    if attempt.scope.blocks_loop:
+        targets.close()
+        raise WrongLoopError(
+            f"an async router of node {attempt.task.node.name!r} runs below invoke() of an async node; "
+            "it would wait for that node's event loop",
+            hint="await child.ainvoke(...) there",
+        )
+    return LOOP.run(_awaited(targets))
 
 
 async def _awaited(targets: Awaitable[Any]) -> Any:

@@ -205,6 +205,7 @@ class TaskExecutorPool:
                 with self._lock:
                     self._workers -= 1
                 self._give()
+                self._inbox.post(None)  # whoever waits may have counted on this worker
 
     def _drain(self) -> None:
         queue, perform, post = self._queue, self._perform, self._inbox.post

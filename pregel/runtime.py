@@ -181,6 +181,7 @@ class Attempt:
         if "#=" in namespace[len(self.prefix) :]:
             self._keyed.add(namespace)
         scope.slots = self.loan
+        scope.blocks_loop = parent.blocks_loop
         scope.signal = StopSignal(self.signal)
         if as_node:
             scope.collect = parent.graph.reduced & graph.channels.keys()

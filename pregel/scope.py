@@ -106,6 +106,7 @@ class Scope:
     """Where one run stands: its graph, its namespace, its limits, and what it was called from."""
 
     __slots__ = (
+        "blocks_loop",
         "collect",
         "context",
         "epoch",
@@ -138,6 +139,7 @@ class Scope:
         self.collect: frozenset[str] = frozenset()  # keys that the calling graph reduces (rule 8.1)
         self.slots: Slots | None = None  # how many node bodies may execute at once (rule 11.2)
         self.signal = StopSignal()
+        self.blocks_loop = False  # an async node on the library's loop waits for this run without awaiting it
         self.context: Context = copy_context()  # taken on the caller's thread: a worker's context is not the caller's
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any, TypedDict
 import pytest
 
 from pregel import GraphInterrupt, Pregel, Runtime, Saver, WrongLoopError, interrupt, threads
-from tests.helpers import START, Ran, World, build
+from tests.helpers import END, START, Ran, World, build
 
 WAIT = 5.0
 
@@ -228,17 +228,41 @@ def test_a_question_of_a_child_in_another_branch_is_waited_for(world: World, sav
             raise task.exception() or RuntimeError
 
 
-def test_invoke_on_the_nodes_own_loop_is_refused(ran: Ran) -> None:
-    """5.9: an async node under invoke that calls invoke of a graph with async nodes is told to await ainvoke."""
+def below(levels: int, child: Pregel[Any]) -> Pregel[Any]:
+    """A graph whose async node calls invoke, with so many levels of parallel sync nodes below before the child."""
+
+    def call(state: State) -> dict[str, Any]:
+        return {"log": child.invoke({}).get("log", [])}
+
+    if levels:
+        lower = build(State, {"m": call, "n": call}, [(START, "m"), (START, "n")])
+        return below(levels - 1, lower)
+
+    async def acall(state: State) -> dict[str, Any]:
+        return call(state)
+
+    return build(State, {"top": acall}, [(START, "top")])
+
+
+@pytest.mark.parametrize("levels", [0, 1, 2])
+def test_waiting_for_the_loop_that_one_blocks_is_refused(ran: Ran, levels: int) -> None:
+    """11.2: an async node under invoke that calls invoke of a graph with async nodes is told to await ainvoke."""
 
     async def inner(state: State) -> None:
         ran("inner")
 
-    child = build(State, {"inner": inner}, [(START, "inner")])
-
-    async def node(state: State) -> None:
-        child.invoke({})
-
+    child = build(State, {"a": inner, "b": inner}, [(START, "a"), (START, "b")])
     with pytest.raises(WrongLoopError, match="ainvoke"):
-        build(State, {"a": node}, [(START, "a")]).invoke({})
+        below(levels, child).invoke({})
     assert ran.counts == {}
+
+
+def test_an_async_router_below_a_blocked_loop_is_refused() -> None:
+    """11.2: as async nodes are."""
+
+    async def route(state: State) -> str:
+        return END
+
+    child = build(State, {"a": lambda s: None}, [(START, "a")], branches=[("a", route, [END])])
+    with pytest.raises(WrongLoopError, match="ainvoke"):
+        below(0, child).invoke({})

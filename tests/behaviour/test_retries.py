@@ -183,3 +183,17 @@ def test_a_sibling_with_a_time_limit_is_cancelled_at_once(world: World, ran: Ran
     with pytest.raises(ValueError, match="boom") as caught:
         world.invoke(graph, {}, grace=60.0)
     assert not any("left behind" in note for note in caught.value.__notes__)
+
+
+def test_a_thread_that_a_step_leaves_behind_is_named(world: World) -> None:
+    """5.3, 5.8: at the limit of a step as after an error."""
+    release = threading.Event()
+
+    def deaf(state: State) -> None:
+        release.wait(WAIT)
+
+    graph = build(State, {"deaf": deaf, "b": lambda s: None}, [(START, "deaf"), (START, "b")])
+    with pytest.raises(NodeTimeoutError) as caught:
+        world.invoke(graph, {}, step_timeout=0.05, grace=0.02)
+    release.set()
+    assert any("'deaf@1'" in note and "left behind" in note for note in caught.value.__notes__)

@@ -25,7 +25,8 @@ def compiled(spec: Spec, env: World, is_async: bool | None, saver: Saver | None 
     for node in spec.nodes:
         child = None if node.child is None else compiled(node.child, env, is_async)
         asynchronous = is_async is not None and is_async != node.flip
-        nodes[node.name] = child if node.kind == "child" else _body(spec, node, env, child, asynchronous)
+        body = child if node.kind == "child" else _body(spec, node, env, child, asynchronous)
+        nodes[node.name] = (body, {"defer": node.defer})
         if node.kind == "fan":
             branches.append((node.name, _sender(node), [f"{node.name}_w"]))
         elif node.kind == "loop":
@@ -121,4 +122,4 @@ def _node(draw: st.DrawFn, node: str, kind: Kind, depth: int, name: str) -> Node
     child = draw(specs(depth=depth - 1, name=f"{name}{node}")) if kind in ("child", "call") else None
     size = draw(st.integers(1, 3 if kind == "fan" else 2))
     asks = kind == "call" and draw(st.booleans())
-    return NodeSpec(node, kind, size, draw(st.booleans()), asks, child)
+    return NodeSpec(node, kind, size, draw(st.booleans()), asks, child, draw(st.sampled_from([False, False, True])))

@@ -24,6 +24,7 @@ class NodeSpec:
     flip: bool = False  # async where the world is sync, and the other way round
     asks: bool = False
     child: Spec | None = None
+    defer: bool = False  # held while other tasks of its graph are due
 
 
 @dataclass(frozen=True)
@@ -101,7 +102,8 @@ class Frame:
     @property
     def tasks(self) -> list[Task]:
         """The tasks of this step in task order: nodes as they were added, then packets as they were sent."""
-        return sorted(self.due.values(), key=lambda task: self.spec.order(task.node.name)) + self.packets
+        named = sorted(self.due.values(), key=lambda task: self.spec.order(task.node.name))
+        return [task for task in named if not task.node.defer] + self.packets or named
 
     def questions(self) -> list[Question]:
         return [question for task in self.tasks for question in asked_by(task)]
@@ -124,7 +126,8 @@ class Frame:
         return True
 
     def barrier(self) -> None:
-        folded, self.due, self.packets = self.tasks, {}, []
+        folded = self.tasks
+        self.due = {name: task for name, task in self.due.items() if task not in folded}
         writes = [write for task in folded for write in task.writes]
         self.fold(writes)
         self.wrote += writes
