@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar, assert_never
 
 from .begin import Outcome, Request
 from .effects import Cancel, Effect, Emit, Event, Load, Next, Put, Start, Stop
-from .errors import TaskCancelled, WrongLoopError
+from .errors import AttemptEnded, TaskCancelled, WrongLoopError
 from .journal import Journal
 from .loop import PregelLoop
 from .perform import aperform, perform
@@ -201,6 +201,13 @@ class _World:
             error = TaskCancelled(f"the run in {self.scope.namespace!r} was told to stop")
         return None if error is None else Stop(error)
 
+    def left_behind(self) -> Stop | None:
+        """Refuse the writes of a nested run whose calling task was left behind: its call has returned (rule 5.3)."""
+        caller = self.scope.signal.parent
+        if caller is None or not caller.cut_off:
+            return None
+        return Stop(AttemptEnded(f"the task that called the run in {self.scope.namespace!r} has ended"))
+
     def patience(self, effect: Next) -> float | None:
         """Return how many seconds may be waited now, None for ever."""
         deadline = self.grace if self.grace is not None else self.limit if effect.timeout is not None else None
@@ -275,6 +282,8 @@ class _Sync(_World):
             return self.next(effect)
         if isinstance(effect, Put):
             assert self.journal is not None
+            if (stop := self.left_behind()) is not None:
+                return stop
             try:
                 return self.journal.put(effect.commits, effect.records, effect.begins)
             except Exception as error:  # noqa: BLE001 - the reply says it; nothing is thrown into the program
@@ -328,6 +337,8 @@ class _Async(_World):
             return await self.next(effect)
         if isinstance(effect, Put):
             assert self.journal is not None
+            if (stop := self.left_behind()) is not None:
+                return stop
             try:
                 return await self.whole(self.journal.aput(effect.commits, effect.records, effect.begins))
             except Exception as error:  # noqa: BLE001 - the reply says it; nothing is thrown into the program

@@ -20,6 +20,7 @@ from pregel import (
     UntrackedValue,
     interrupt,
 )
+from pregel.checkpoint import Key
 from tests.helpers import START, Ran, World, build
 
 
@@ -180,3 +181,35 @@ def test_a_read_of_a_stream_that_is_cancelled_cancels_the_node() -> None:
 
     asyncio.run(main())
     assert [task.status for task in graph.get_state(thread_id="t").tasks] == ["cancelled"]
+
+
+def test_the_child_run_of_a_thread_that_was_left_behind_writes_nothing_more(saver: Saver) -> None:
+    """5.3: what is stored when the call has returned stays as it is."""
+    started, failed, go, ended = (threading.Event() for _ in range(4))
+
+    def stuck(state: State) -> dict[str, Any]:
+        started.set()
+        assert go.wait(10)
+        return {"log": ["late"]}
+
+    child = build(State, {"stuck": stuck}, [(START, "stuck")])
+
+    def caller(state: State) -> None:
+        try:
+            child.invoke({"x": 1})
+        finally:
+            ended.set()
+
+    def bad(state: State) -> None:
+        assert started.wait(10)
+        failed.set()
+        raise ValueError("bad")
+
+    graph = build(State, {"caller": caller, "bad": bad}, [(START, "caller"), (START, "bad")], saver)
+    with pytest.raises(ValueError, match="bad") as caught:
+        graph.invoke({}, thread_id="t", grace=0.01)
+    assert any("left behind" in note for note in caught.value.__notes__)
+    before = [saver.get(Key("t", namespace)) for namespace in saver.namespaces("t")]
+    go.set()
+    assert ended.wait(10)
+    assert [saver.get(Key("t", namespace)) for namespace in saver.namespaces("t")] == before
