@@ -23,7 +23,7 @@ from .errors import (
 from .head import Head
 from .interrupt import Interrupt, merge
 from .scope import Scope, levels
-from .task import Ending, Interrupted, NodeTask, Sent
+from .task import Done, Ending, Interrupted, NodeTask, Sent
 
 
 class Outcome(NamedTuple):
@@ -150,7 +150,8 @@ class Beginning:
         missing = [f"channel {name!r}" for name in stored.missing_channels(saved, head)]
         if not missing:
             stored.restore(head, saved, self.graph.serializer)
-            nodes = dict.fromkeys([*head.due, *(packet[2] for packet in head.packets)])
+            withheld = (name for name, _, _ in head.withheld)
+            nodes = dict.fromkeys([*withheld, *head.due, *(packet[2] for packet in head.packets)])
             missing = [f"node {name!r}" for name in nodes if name not in self.graph.nodes]
         if missing:
             raise GraphChangedError(
@@ -169,7 +170,7 @@ class Beginning:
 
     def _input(self, request: Input) -> Program[Outcome | None]:
         head, root = self.head, self.scope.root
-        pending = [task.id for task in rules.plan(self.graph, head)] if head.number else []
+        pending = [task.id for task in rules.pending(self.graph, head)] if head.number else []
         if pending and request.if_paused == "error":
             raise ThreadPausedError(
                 f"thread {root.thread_id!r} has pending tasks: {', '.join(pending)}",
@@ -182,14 +183,14 @@ class Beginning:
         if pending:
             head.discarded = tuple(pending)
             log.info(log.RUN_DISCARDED, **self.bound(), tasks=pending)
-        rules.settle(self.graph, head, self.scope.pauses, (), self.scope.namespace)
+        self.settle()
         return (yield from self._began())
 
     def _replay(self) -> Program[Outcome | None]:
         self.earlier, self.scope.root.answers, self.scope.root.passed = None, {}, set()
         self.top += 1
         rules.refork(self.graph, self.head, self.top)
-        rules.settle(self.graph, self.head, self.scope.pauses, (), self.scope.namespace)
+        self.settle()
         return (yield from self._began())
 
     def _edit(self, request: Edit, forked: bool) -> Program[Outcome | None]:
@@ -205,7 +206,7 @@ class Beginning:
         rules.edit(self.graph, head, self.top, request.gotos, request.sends)
         parts = self.split(rules.plan(self.graph, head))
         if forked:
-            rules.settle(self.graph, head, self.scope.pauses, (), self.scope.namespace)
+            self.settle()
         elif request.run and parts.todo:
             rules.pass_pauses(head)
         yield from self.put(begins=True)
@@ -285,7 +286,7 @@ class Beginning:
             self.top += 1
             values = dict(request.values)
             rules.begin(self.graph, self.head, self.top, values, exact=request.exact)
-            rules.settle(self.graph, self.head, self.scope.pauses, (), self.scope.namespace)
+            self.settle()
             return (yield from self._began())
         if saved.checkpoint.caller != self.graph.name:
             raise other_caller(self.scope.namespace, saved.checkpoint.caller, self.graph.name)
@@ -313,6 +314,11 @@ class Beginning:
         """Emit the values of a checkpoint that was just reached; those of a pause are shown with it."""
         if "values" in self.scope.modes and self.head.status != "paused":
             yield Emit(Event("values", rules.output(self.graph, self.head), self.scope.namespace))
+
+    def settle(self, ran: Sequence[Done] = ()) -> None:
+        """Decide how things stand at the checkpoint that was just reached, after the tasks that ran."""
+        scope = self.scope
+        rules.settle(self.graph, self.head, scope.pauses, ran, scope.namespace, scope.root.passed)
 
     def reached(self) -> Outcome | None:
         """Return how the run ends at the checkpoint that it has reached, None if it goes on."""

@@ -263,10 +263,10 @@ def _apply(graph: Graph, scope: Scope, config: RunConfig, options: RunOptions) -
         ]
         if faults:
             raise InvalidRequestError("; ".join(faults))
-        given = pauses_of(before or (), after or (), graph.nodes)
-        scope.pauses = rules.Pauses(
-            graph.pauses.before if before is None else given.before,
-            graph.pauses.after if after is None else given.after,
+        given = pauses_of(before or (), after or (), graph.pauses.before_edge, graph.nodes)
+        scope.pauses = given._replace(
+            before=graph.pauses.before if before is None else given.before,
+            after=graph.pauses.after if after is None else given.after,
         )
     if root.journal is not None:
         root.metadata = graph.serializer.encode(_metadata(config, options))

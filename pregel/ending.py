@@ -63,6 +63,21 @@ def close(attempt: Attempt, result: Any, before: Mapping[str, bytes] | None = No
     """Return the ending for what a node returned, its routers not yet asked. Raises what makes the task fail."""
     if before is not None:
         _check_unchanged(attempt, before)
+    if attempt.fault is not None:
+        raise attempt.fault
+    ending = _closed(attempt, result)
+    pauses = attempt.scope.pauses
+    if type(ending) is Done and (attempt.after is not MISSING or pauses.before_edge):
+        if attempt.after is not MISSING and attempt.scope.root.journal is not None:
+            _encoded(attempt, attempt.after, "the value of its pause")
+        ending.after = attempt.after
+        ending.withheld = pauses.before_edge and (
+            attempt.after is not MISSING or attempt.task.node.name in pauses.after
+        )
+    return ending
+
+
+def _closed(attempt: Attempt, result: Any) -> Ending:
     if attempt.asked:
         log.warn(log.QUESTION_SWALLOWED, task=attempt.task.id, namespace=attempt.scope.namespace)
         return _interrupted(attempt, tuple(attempt.asked))
@@ -228,6 +243,8 @@ def broken(attempt: Attempt, error: BaseException) -> Ending | Again:
 def _judged(attempt: Attempt, error: BaseException) -> Ending | Again:
     task = attempt.task
     found = find_interrupts(error)
+    if attempt.fault is not None:
+        return Failed(task, attempt.fault)
     if attempt.asked:
         if not found:
             log.warn(log.ERROR_AFTER_QUESTION, task=task.id, namespace=attempt.scope.namespace, error=described(error))

@@ -55,6 +55,7 @@ class Pregel(Generic[StateT]):
         checkpointer: Saver | None = None,
         interrupt_before: Sequence[str] | str = (),
         interrupt_after: Sequence[str] | str = (),
+        interrupt_before_edge: bool = False,
         isolation: Isolation = "shallow",
         store: Any = None,
         name: str = "graph",
@@ -76,7 +77,7 @@ class Pregel(Generic[StateT]):
         self.input_keys = None if input_keys is None else frozenset(input_keys)
         self.output_keys = None if output_keys is None else frozenset(output_keys)
         self.checkpointer = checkpointer
-        self.pauses = validate.pauses_of(interrupt_before, interrupt_after, self.nodes)
+        self.pauses = validate.pauses_of(interrupt_before, interrupt_after, interrupt_before_edge, self.nodes)
         self.isolation: Isolation = isolation
         self.store = store
         self.types = frozenset(kind for hint in types for kind in storable_types(hint)) | frozenset(

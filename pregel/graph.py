@@ -186,13 +186,16 @@ class StateGraph(Generic[StateT]):
         *,
         interrupt_before: Sequence[str] | str = (),
         interrupt_after: Sequence[str] | str = (),
+        interrupt_before_edge: bool = False,
         isolation: Isolation = "shallow",
         store: Any = None,
         name: str | None = None,
     ) -> Pregel[StateT]:
         """Check the graph and return it ready to run, immutable and safe to share (rules 1.4, 1.5).
 
-        The builder can go on changing and be compiled again. Raises GraphValidationError with all faults.
+        `interrupt_before` and `interrupt_after` name nodes to pause at, "*" all of them. With `interrupt_before_edge` a
+        pause after a node comes before its edges are decided, so that `update_state` can re-route (rule 7.3). The
+        builder can go on changing and be compiled again. Raises GraphValidationError with all faults.
         """
         channels, faults = self._channels()
         names = list(self._nodes)
@@ -214,6 +217,7 @@ class StateGraph(Generic[StateT]):
             checkpointer=checkpointer,
             interrupt_before=interrupt_before,
             interrupt_after=interrupt_after,
+            interrupt_before_edge=interrupt_before_edge,
             isolation=isolation,
             store=store,
             name=name or f"{self._schema.type.__name__}.{names[0]}",

@@ -21,12 +21,15 @@ Packet = tuple[int, int, str, Any, bytes | None]
 """Activation, index, then as `task.Sent`."""
 Due = tuple[int, dict[str, None]]
 """Activation, and who woke the node, in order."""
+Withheld = tuple[str, int, int]
+"""A node that has run and whose edges wait for a pause to be passed: name, activation, index (rule 7.3)."""
 
 
 class Head:
     """The state of one namespace of a run.
 
-    `due` holds the nodes with an unspent message, by name; packets lie in the scheduling channels. `line` is the
+    `due` holds the nodes with an unspent message, by name; packets lie in the scheduling channels; `withheld` the
+    nodes that have run and whose edges are to be decided before anything else runs. `line` is the
     checkpoints of this super-step whose records count, `began` the number of the last input commit, `reasons` the
     static pauses that the run has reached, `handover` the command that ended a child (rule 4.2).
     """
@@ -48,6 +51,7 @@ class Head:
         "status",
         "step",
         "unlisted",
+        "withheld",
     )
 
     def __init__(
@@ -61,6 +65,7 @@ class Head:
         self.channels = VersionedChannels(channels, initial)
         self.scheduling = VersionedChannels(scheduling)
         self.due: dict[str, Due] = {}
+        self.withheld: tuple[Withheld, ...] = ()
         self.line: tuple[int, ...] = ()
         self.epoch = 0
         self.began = 0

@@ -108,6 +108,13 @@ def merge(interrupts: Iterable[Sequence[Interrupt]]) -> list[Interrupt]:
     return [interrupt for several in interrupts for interrupt in several]
 
 
+def merged(raised: Sequence[GraphInterrupt]) -> GraphInterrupt:
+    """Return one GraphInterrupt with the questions of several; the ids that they have already stay."""
+    error = as_exception(raised)
+    error.interrupts = tuple(merge(several.interrupts for several in raised))
+    return error
+
+
 def as_exception(endings: Sequence[GraphInterrupt]) -> GraphInterrupt:
     """Return one GraphInterrupt for the tasks of a step: one task's payload as given, several flat (rule 6.4)."""
     if len(endings) == 1:

@@ -24,7 +24,7 @@ from .errors import (
 from .interrupt import Interrupt
 from .scope import Scope
 from .task import Cancelled, Done, Ending, Failed, Interrupted, NodeTask
-from .types import INTERRUPT, START
+from .types import INTERRUPT, START, Command
 
 forgetful = False
 """A switch for tests: forget everything after each super-step and read it back from the saver."""
@@ -49,9 +49,10 @@ class PregelLoop(Beginning):
             steps = 0
             while ended is None:
                 tasks = rules.plan(self.graph, self.head)
-                if steps == self.scope.limit:
-                    return (yield from self._out_of_steps())
-                steps += 1
+                if not self.head.withheld:  # deciding about edges is no super-step (rule 7.3)
+                    if steps == self.scope.limit:
+                        return (yield from self._out_of_steps())
+                    steps += 1
                 ended = yield from self._step(tasks)
             if ended.status == "paused" and self.scope.modes:
                 yield from self._show_pause(ended.interrupts)
@@ -117,15 +118,18 @@ class PregelLoop(Beginning):
         except rules.Refused as refused:
             return (yield from self._refuse(tasks, step, refused))
         self.top += 1
-        rules.fold(graph, head, self.top, endings, folded, scope.collect)
-        if handed is not None:
-            head.status, head.handover, head.reasons = "handed_over", handed.parent, ()
+        if head.withheld:
+            rules.fold_edges(graph, head, self.top, endings)
+            self.settle()
         else:
-            rules.settle(graph, head, scope.pauses, tasks, scope.namespace)
+            rules.fold(graph, head, self.top, endings, folded, scope.collect)
+            if handed is not None:
+                rules.hand_over(head, handed)
+            self.settle(endings)
         yield from self.put(known=known)
         if head.status == "done" and self.graph.barriers:
             self._report_stalled()
-        if scope.modes:
+        if scope.modes and not tasks[0].edge:
             yield from self.show()
         if forgetful and self.saving and head.status == "running":
             yield from self._forget()
@@ -196,7 +200,7 @@ class PregelLoop(Beginning):
     def _show_updates(self, endings: Sequence[Ending]) -> Program[None]:
         if "updates" in self.scope.modes:
             for ending in endings:
-                if isinstance(ending, Done) and ending.task.node.name != START:
+                if isinstance(ending, Done) and ending.task.node.name != START and not ending.task.edge:
                     update = {name: value for name, value, _ in ending.writes} or None
                     yield Emit(Event("updates", {ending.task.node.name: update}, self.scope.namespace))
 
@@ -258,11 +262,11 @@ class _Step:
             self.fresh.append(ending)
 
 
-def _handed_over(endings: Sequence[Done]) -> Done | None:
-    """Return the ending that addresses the parent graph. Raises Refused when there are two (rule 4.2)."""
+def _handed_over(endings: Sequence[Done]) -> Command | None:
+    """Return the command that addresses the parent graph. Raises Refused when there are two (rule 4.2)."""
     handed = [ending for ending in endings if ending.parent is not None]
     if len(handed) > 1:
         names = ", ".join(repr(ending.task.name) for ending in handed)
         error = InvalidUpdateError(f"{names} address the parent graph in the same step; only one may")
         raise rules.Refused(tuple(ending.task for ending in handed), error)
-    return handed[0] if handed else None
+    return handed[0].parent if handed else None

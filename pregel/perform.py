@@ -78,16 +78,18 @@ def _body(attempt: Attempt) -> Ending | Again:
     enter(attempt)
     node = attempt.task.node
     try:
-        view, before = _view(attempt)
-        try:
-            if node.kind == "graph":
-                result = node.fn.run_child(attempt, view)
-            else:
-                result = node.fn(view, **_injected(attempt)) if node.inject else node.fn(view)
-        except ParentCommand as handed:
-            result = _here_instead(handed)
-        ending = close(attempt, result, before)
-        if node.routers and type(ending) is Done:
+        ending: Ending = Done(attempt.task, [])
+        if not attempt.task.edge:
+            view, before = _view(attempt)
+            try:
+                if node.kind == "graph":
+                    result = node.fn.run_child(attempt, view)
+                else:
+                    result = node.fn(view, **_injected(attempt)) if node.inject else node.fn(view)
+            except ParentCommand as handed:
+                result = _here_instead(handed)
+            ending = close(attempt, result, before)
+        if node.routers and type(ending) is Done and not ending.withheld:
             state = _after(attempt, ending)
             for router in node.routers:
                 targets = _decide(router, attempt, state)
@@ -101,16 +103,18 @@ async def _abody(attempt: Attempt) -> Ending | Again:
     enter(attempt)
     node = attempt.task.node
     try:
-        view, before = _view(attempt)
-        try:
-            if node.kind == "graph":
-                result = await node.fn.arun_child(attempt, view)
-            else:
-                result = await (node.fn(view, **_injected(attempt)) if node.inject else node.fn(view))
-        except ParentCommand as handed:
-            result = _here_instead(handed)
-        ending = close(attempt, result, before)
-        if node.routers and type(ending) is Done:
+        ending: Ending = Done(attempt.task, [])
+        if not attempt.task.edge:
+            view, before = _view(attempt)
+            try:
+                if node.kind == "graph":
+                    result = await node.fn.arun_child(attempt, view)
+                else:
+                    result = await (node.fn(view, **_injected(attempt)) if node.inject else node.fn(view))
+            except ParentCommand as handed:
+                result = _here_instead(handed)
+            ending = close(attempt, result, before)
+        if node.routers and type(ending) is Done and not ending.withheld:
             state = _after(attempt, ending)
             for router in node.routers:
                 targets = _decide(router, attempt, state)

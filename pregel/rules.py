@@ -15,7 +15,7 @@ from .errors import InvalidAnswerError, InvalidTargetError, InvalidUpdateError, 
 from .head import SENDS, WROTE, Head, Packet
 from .interrupt import Interrupt, When
 from .task import Cancelled, Done, Ending, Failed, Interrupted, NodeTask, PregelNode, Sent
-from .types import END, START, Send
+from .types import END, START, Command, Send
 
 
 class Plan(Protocol):
@@ -50,6 +50,20 @@ class Plan(Protocol):
 
 
 def plan(graph: Plan, head: Head) -> list[NodeTask]:
+    """Return the tasks that run next, in task order: the edges withheld at a pause before what is due (rule 7.3)."""
+    return _routing(graph, head) if head.withheld else _due(graph, head)
+
+
+def pending(graph: Plan, head: Head) -> list[NodeTask]:
+    """Return all tasks that are to run: edges withheld at a pause as well as what is due beside them."""
+    return _routing(graph, head) + _due(graph, head)
+
+
+def _routing(graph: Plan, head: Head) -> list[NodeTask]:
+    return [NodeTask(graph.nodes[name], MISSING, act, index, edge=True) for name, act, index in head.withheld]
+
+
+def _due(graph: Plan, head: Head) -> list[NodeTask]:
     """Return the tasks of the next super-step in task order (rules 3.1, 3.4). Costs what is due, not what exists."""
     nodes, due = graph.nodes, head.due
     packets = [NodeTask(nodes[node], arg, act, index) for act, index, node, arg, _ in head.packets]
@@ -63,11 +77,6 @@ def plan(graph: Plan, head: Head) -> list[NodeTask]:
 
 def _order(task: NodeTask) -> int:
     return task.node.order
-
-
-def due_nodes(graph: Plan, head: Head) -> list[str]:
-    """Return the names of the nodes that run next, each once, in task order."""
-    return list(dict.fromkeys(task.node.name for task in plan(graph, head)))
 
 
 class Split(NamedTuple):
@@ -126,6 +135,7 @@ def begin(graph: Plan, head: Head, number: int, values: Mapping[str, Any], *, ex
 
 def _empty_scheduling(head: Head) -> None:
     head.due = {}
+    head.withheld = ()
     for name in list(head.scheduling.values):
         head.scheduling.set(name, MISSING, 0)
 
@@ -177,8 +187,11 @@ def fold(
     `collect` names keys whose single writes are kept for the parent (rule 8.1).
     """
     for ending in endings:
-        if ending.task.index < 0:
-            del head.due[ending.task.node.name]
+        task = ending.task
+        if task.index < 0:
+            del head.due[task.node.name]
+        if ending.withheld:
+            head.withheld = (*head.withheld, (task.node.name, task.activation, task.index))
     head.channels.expire(folded)
     head.channels.apply(folded, number)
     _send(head, number, [packet for ending in endings for packet in ending.sends])
@@ -190,6 +203,20 @@ def fold(
             head.scheduling.apply(head.scheduling.prepare([(WROTE, kept)]), number)
     head.advance(number, "loop", keep_line=False)
     head.step += 1
+
+
+def fold_edges(graph: Plan, head: Head, number: int, endings: Sequence[Done]) -> None:
+    """Wake what the edges withheld at a pause lead to: a commit that is no super-step (rule 7.3)."""
+    head.withheld = ()
+    _route(graph, head, number, endings)
+    _add_sends(head, number, [sent for ending in endings for sent in ending.sends])
+    head.advance(number, "loop", keep_line=False)
+
+
+def hand_over(head: Head, command: Command) -> None:
+    """End a child by a command for its parent: what it had still to do is dropped (rule 4.2)."""
+    _empty_scheduling(head)
+    head.handover = command
 
 
 def refusal(channel: str, cause: BaseException, endings: Sequence[Done]) -> Refused:
@@ -206,8 +233,8 @@ def refusal(channel: str, cause: BaseException, endings: Sequence[Done]) -> Refu
     return Refused(tasks, error)
 
 
-def _send(head: Head, number: int, sends: Sequence[Sent], first: int = 0) -> None:
-    packets: list[Packet] = [(number, first + index, *sent) for index, sent in enumerate(sends)]
+def _send(head: Head, number: int, sends: Sequence[Sent]) -> None:
+    packets: list[Packet] = [(number, index, *sent) for index, sent in enumerate(sends)]
     head.scheduling.set(SENDS, packets or MISSING, number)
 
 
@@ -215,8 +242,10 @@ def _route(graph: Plan, head: Head, number: int, endings: Sequence[Done]) -> Non
     messages: dict[str, list[str]] = {}
     for ending in endings:
         node = ending.task.node
-        wake(graph, head, number, node.targets, node.name)
         wake(graph, head, number, ending.gotos, node.name)
+        if ending.withheld:  # a jump that the node asked for itself is kept
+            continue
+        wake(graph, head, number, node.targets, node.name)
         for barrier in node.joins:
             messages.setdefault(barrier, []).append(node.name)
     for barrier, senders in messages.items():
@@ -248,6 +277,7 @@ def _notify(graph: Plan, head: Head, number: int, changed: Iterable[str], sender
 def refork(graph: Plan, head: Head, number: int) -> None:
     """Activate what is due anew under a new number: a replayed checkpoint has no records (rule 9.4)."""
     head.due = {name: (number, senders) for name, (_, senders) in head.due.items()}
+    head.withheld = tuple((name, number, index) for name, _, index in head.withheld)
     _send(head, number, [packet[2:] for packet in head.packets])
     head.advance(number, "fork", keep_line=False)
 
@@ -256,22 +286,34 @@ def refork(graph: Plan, head: Head, number: int) -> None:
 
 
 class Pauses(NamedTuple):
-    """The nodes before and after which a run pauses (rules 7.1, 7.2)."""
+    """The nodes before and after which a run pauses (rules 7.1, 7.2); `before_edge` withholds edges (rule 7.3)."""
 
     before: frozenset[str] = frozenset()
     after: frozenset[str] = frozenset()
+    before_edge: bool = False
 
 
-def settle(graph: Plan, head: Head, pauses: Pauses, ran: Sequence[NodeTask], namespace: str) -> None:
-    """Decide the status of a checkpoint that was just reached: done, paused with its reasons, or running."""
+def settle(
+    graph: Plan, head: Head, pauses: Pauses, ran: Sequence[Done], namespace: str, passed: Container[str]
+) -> None:
+    """Decide the status of a checkpoint that was just reached: done, paused with its reasons, or running.
+
+    A pause that was `passed` does not come again: a run without a saver, or with edges withheld, may meet it twice.
+    """
+    reasons = [*_after(pauses, ran, namespace), *_before(graph, head, pauses, namespace)]
     head.reasons = ()
-    if pauses.before or pauses.after:
-        head.reasons = tuple(_reasons(graph, head, pauses, ran, namespace))
+    if reasons and (left := [reason for reason in reasons if reason.id not in passed]):
+        following = tuple(dict.fromkeys(task.label for task in pending(graph, head)))
+        for reason in left:
+            reason.next = following
+        head.reasons = tuple(left)
     head.status = "paused" if head.reasons else _unpaused(head)
 
 
 def _unpaused(head: Head) -> Status:
-    return "running" if head.due or head.packets else "done"
+    if head.handover is not None:
+        return "handed_over"
+    return "running" if head.due or head.withheld or head.packets else "done"
 
 
 def pass_pauses(head: Head) -> None:
@@ -280,16 +322,25 @@ def pass_pauses(head: Head) -> None:
     head.status = _unpaused(head)
 
 
-def _reasons(graph: Plan, head: Head, pauses: Pauses, ran: Sequence[NodeTask], namespace: str) -> Iterable[Interrupt]:
-    tasks = plan(graph, head)
-    following = tuple(dict.fromkeys(task.node.name for task in tasks))
+def _after(pauses: Pauses, ran: Sequence[Done], namespace: str) -> list[Interrupt]:
+    reasons = []
+    for ending in ran:
+        if ending.after is not MISSING:
+            reasons.append(_reason(ending.task, "after", namespace, ending.after))
+        elif ending.task.node.name in pauses.after:
+            reasons.append(_reason(ending.task, "after", namespace))
+    return reasons
+
+
+def _before(graph: Plan, head: Head, pauses: Pauses, namespace: str) -> list[Interrupt]:
+    if not pauses.before:
+        return []
+    return [_reason(task, "before", namespace) for task in _due(graph, head) if task.node.name in pauses.before]
+
+
+def _reason(task: NodeTask, when: When, namespace: str, value: Any = None) -> Interrupt:
     where = tuple(namespace.split("|")) if namespace else ()
-
-    def reason(task: NodeTask, when: When) -> Interrupt:
-        return Interrupt(None, join(namespace, f"{task.id}!{when}"), task.node.name, where, when, following)
-
-    yield from (reason(task, "after") for task in ran if task.node.name in pauses.after)
-    yield from (reason(task, "before") for task in tasks if task.node.name in pauses.before)
+    return Interrupt(value, join(namespace, f"{task.id}!{when}"), task.node.name, where, when)
 
 
 def join(namespace: str, part: str) -> str:
@@ -372,6 +423,10 @@ def route_command(
 def edit(graph: Plan, head: Head, number: int, gotos: Sequence[str], sends: Sequence[Sent]) -> None:
     """Wake the targets of a command that was given as input (rule 4.4)."""
     wake(graph, head, number, gotos, "__command__")
+    _add_sends(head, number, sends)
+
+
+def _add_sends(head: Head, number: int, sends: Sequence[Sent]) -> None:
     if sends:
         new: list[Packet] = [(number, index, *sent) for index, sent in enumerate(sends)]
         head.scheduling.set(SENDS, [*head.packets, *new], number)

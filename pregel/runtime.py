@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
 from typing import Any, Generic, TypeVar
 
+from .channels import MISSING
 from .effects import Event
 from .errors import AttemptEnded, BranchError, InvalidRequestError
 from .head import Head
-from .interrupt import GraphInterrupt, Interrupt
+from .interrupt import GraphInterrupt, Interrupt, find_interrupts, merged
 from .rules import join
 from .scope import Scope, config_of
 from .task import NodeTask, escape, is_storable
-from .threads import Slots, StopSignal, branch
+from .threads import Slots, StopSignal, all_ended, branch
 
 ContextT = TypeVar("ContextT")
 StreamWriter = Callable[[Any], None]
@@ -32,9 +33,11 @@ class Attempt:
         "_keyed",
         "_prefix",
         "_questions",
+        "after",
         "asked",
         "calls",
         "ended",
+        "fault",
         "head",
         "loan",
         "memos",
@@ -52,6 +55,9 @@ class Attempt:
         self.signal: StopSignal = scope.signal
         self.ended = False
         self.asked: list[Interrupt] = []
+        # which branch asked first is chance: its question, under a number, might get another one's answer
+        self.fault: BranchError | None = None
+        self.after: Any = MISSING  # the value of the pause that the node wants after itself
         self.memos: dict[str, Any] = {}  # outcomes of finished child calls, for the next attempt
         self.calls: list[tuple[Future[None], Callable[[], Any]]] = []  # child calls that are running
         # the slot that this task holds is its children's while it waits for them
@@ -130,11 +136,12 @@ class Attempt:
         if self._branch is None:
             self._branch = here
         elif self._branch != here:
-            raise BranchError(
+            self.fault = BranchError(
                 f"node {self.task.node.name!r} asks for {what} from a second branch, where order says nothing",
                 hint="give each of them a key",
                 node=self.task.node.name,
             )
+            raise self.fault
 
     # --- child calls ----------------------------------------------------------------------------------------------
 
@@ -258,6 +265,29 @@ class Runtime(Generic[ContextT]):
         sink = attempt.scope.root.sink
         if sink is not None:
             sink(Event("custom", data, attempt.scope.namespace))
+
+    def interrupt_after(self, value: Any = None) -> None:
+        """Let this node complete and its update be merged, and pause the run then (rule 7.4).
+
+        `value` is shown to the caller with the pause; the last call counts. The pause is passed like one that
+        `interrupt_after=` of `compile` makes: it asks nothing.
+        """
+        self._live.after = value
+
+    async def gather(self, *awaitables: Awaitable[Any]) -> list[Any]:
+        """Run awaitables side by side, wait until all have ended, and return their results in order (rule 6.9).
+
+        So every question that one of them asks is reported, whoever asks or fails first. Give each question and child
+        call in them a key. Raises one GraphInterrupt for all that asked, else the first error in order.
+        """
+        self._attempt.check()
+        ended = await all_ended(awaitables)
+        errors = [error for _, error in ended if error is not None]
+        if questions := [found for error in errors for found in find_interrupts(error)]:
+            raise merged(questions)
+        if errors:
+            raise errors[0]
+        return [result for result, _ in ended]
 
     def bind(self, fn: Callable[..., Any]) -> Callable[..., Any]:
         """Return `fn` bound to this task, for a thread that the node starts itself (rule 8.6)."""

@@ -108,13 +108,13 @@ def shown(graph: Graph, key: Key, saved: Saved) -> StateSnapshot:
 
 
 def _tasks(graph: Graph, head: Head) -> list[NodeTask]:
-    if gone := [name for name in head.due if name not in graph.nodes]:
+    if gone := [name for name in [*(name for name, _, _ in head.withheld), *head.due] if name not in graph.nodes]:
         raise GraphChangedError(f"the graph no longer has the pending {gone}", missing=tuple(gone))
-    return [] if head.status == "handed_over" else rules.plan(graph, head)
+    return rules.pending(graph, head)
 
 
 def _task(task: NodeTask, ending: Ending | None, answered: Any) -> TaskSnapshot:
-    name = task.node.name
+    name = task.label
     if isinstance(ending, Done):
         return TaskSnapshot(task.id, name, "done", result={key: value for key, value, _ in ending.writes})
     if isinstance(ending, Failed):

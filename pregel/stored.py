@@ -55,7 +55,8 @@ def commit_of(
         versions = {name: v for name, v in head.channels.versions.items() if stored[name].stored}
         versions |= head.scheduling.versions
     due = [[name, entry[0], list(entry[1])] for name, entry in head.due.items()]
-    rest = [head.began, list(head.reasons), list(head.discarded), head.handover, head.unlisted]
+    pauses = [list(head.reasons), [list(item) for item in head.withheld]]
+    rest = [head.began, pauses, list(head.discarded), head.handover, head.unlisted]
     checkpoint = Checkpoint(
         namespace,
         head.number,
@@ -164,10 +165,11 @@ def restore(head: Head, saved: Saved, serializer: Serializer) -> None:
     head.line = checkpoint.line
     head.epoch = checkpoint.epoch
     where = f"checkpoint {checkpoint.id} of namespace {checkpoint.namespace!r}"
-    due, began, reasons, discarded, handover, unlisted = _decode(serializer, checkpoint.due, where)
+    due, began, (reasons, withheld), discarded, handover, unlisted = _decode(serializer, checkpoint.due, where)
     head.due = {name: (act, dict.fromkeys(senders)) for name, act, senders in due}
     head.began = began
     head.reasons = tuple(reasons)
+    head.withheld = tuple((name, act, index) for name, act, index in withheld)
     head.discarded = tuple(discarded)
     head.handover = handover
     head.unlisted = unlisted
@@ -202,7 +204,8 @@ def record_of(ending: Ending, task_id: str, namespace: str, number: int, seriali
     if type(ending) is Done:
         writes = [[name, data] for name, _, data in ending.writes if data is not None]
         sends = [[node, data] for node, _, data in ending.sends]
-        data = serializer.encode([writes, list(ending.gotos), sends, ending.parent])
+        after = [] if ending.after is MISSING else [ending.after]
+        data = serializer.encode([writes, list(ending.gotos), sends, ending.parent, after, ending.withheld])
         return TaskRecord(namespace, number, task_id, "done", data)
     if type(ending) is Interrupted:
         data = serializer.encode([list(ending.interrupts), ending.whole])
@@ -230,13 +233,15 @@ def _ending_of(record: TaskRecord, task: NodeTask, serializer: Serializer, where
         interrupts, whole = _decode(serializer, record.data, where)
         return Interrupted(task, tuple(interrupts), whole)
     if record.kind == "done":
-        writes, gotos, sends, parent = _decode(serializer, record.data, where)
+        writes, gotos, sends, parent, after, withheld = _decode(serializer, record.data, where)
         return Done(
             task,
             [(name, _decode(serializer, data, where), data) for name, data in writes],
             tuple(gotos),
             tuple((node, _decode(serializer, data, where), data) for node, data in sends),
             parent,
+            after[0] if after else MISSING,
+            withheld,
         )
     raise PregelError(f"{where} has a record of unknown kind {record.kind!r}")
 

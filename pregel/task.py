@@ -151,36 +151,53 @@ def injected(fn: Any) -> tuple[str, ...]:
 
 
 class NodeTask:
-    """One run of a node that is due. `arg` is the packet's own input, MISSING for a run on the state."""
+    """One run of a node that is due. `arg` is the packet's own input, MISSING for a run on the state.
 
-    __slots__ = ("activation", "arg", "index", "node")
+    `edge`: the node has run, and only where it leads is still to be decided (rule 7.3).
+    """
 
-    def __init__(self, node: PregelNode, arg: Any = MISSING, activation: int = 0, index: int = -1) -> None:
+    __slots__ = ("activation", "arg", "edge", "index", "node")
+
+    def __init__(
+        self, node: PregelNode, arg: Any = MISSING, activation: int = 0, index: int = -1, edge: bool = False
+    ) -> None:
         self.node = node
         self.arg = arg
         self.activation = activation
         self.index = index
+        self.edge = edge
 
     @property
     def id(self) -> str:
         """`node@activation`, or `node@activation.index` for a packet: the same until the task is folded."""
-        if self.index < 0:
-            return f"{self.node.key}@{self.activation}"
-        return f"{self.node.key}@{self.activation}.{self.index}"
+        text = f"{self.node.key}@{self.activation}"
+        if self.index >= 0:
+            text = f"{text}.{self.index}"
+        return f"{text}/edge" if self.edge else text
 
     @property
     def name(self) -> str:
-        """The node's name, or `node.index` for a packet."""
-        return self.node.name if self.index < 0 else f"{self.node.name}.{self.index}"
+        """The node's name, or `node.index` for a packet; "/edge" follows if only its edges are left."""
+        name = self.node.name if self.index < 0 else f"{self.node.name}.{self.index}"
+        return f"{name}/edge" if self.edge else name
+
+    @property
+    def label(self) -> str:
+        """What users see in `next`: the node's name, with "/edge" if only its edges are left (rule 7.3)."""
+        return f"{self.node.name}/edge" if self.edge else self.node.name
 
     def __repr__(self) -> str:
         return f"NodeTask({self.id!r})"
 
 
 class Done:
-    """The task returned: what it wrote, where it goes, what it sends, and a command for the parent graph if any."""
+    """The task returned: what it wrote, where it goes, what it sends, and a command for the parent graph if any.
 
-    __slots__ = ("gotos", "parent", "sends", "task", "writes")
+    `after` is the value with which the node asked for a pause after itself (rule 7.4), MISSING if it did not;
+    `withheld`: its edges are decided after the pause (rule 7.3).
+    """
+
+    __slots__ = ("after", "gotos", "parent", "sends", "task", "withheld", "writes")
     status = "__done__"
 
     def __init__(
@@ -190,12 +207,16 @@ class Done:
         gotos: tuple[str, ...] = (),
         sends: tuple[Sent, ...] = (),
         parent: Command | None = None,
+        after: Any = MISSING,
+        withheld: bool = False,
     ) -> None:
         self.task = task
         self.writes = writes
         self.gotos = gotos
         self.sends = sends
         self.parent = parent
+        self.after = after
+        self.withheld = withheld
 
 
 class Interrupted:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from concurrent.futures import Future
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
@@ -231,6 +231,18 @@ def running_loop() -> asyncio.AbstractEventLoop | None:
 def branch() -> object:
     """Return what stands for the calling branch: its asyncio task, else its thread."""
     return threading.get_ident() if running_loop() is None else asyncio.current_task()
+
+
+async def all_ended(awaitables: Iterable[Awaitable[T]]) -> list[tuple[T | None, BaseException | None]]:
+    """Run awaitables side by side and return, when all have ended, what each returned and what it raised."""
+
+    async def ended(awaitable: Awaitable[T]) -> tuple[T | None, BaseException | None]:
+        try:
+            return await awaitable, None
+        except BaseException as error:  # noqa: BLE001 - the ending is a value; a cancel of all is raised by gather
+            return None, error
+
+    return await asyncio.gather(*(ended(awaitable) for awaitable in awaitables))
 
 
 def cancel_here() -> Job:

@@ -151,10 +151,14 @@ def pause_faults(what: str, names: Sequence[str] | str, known: Sequence[str]) ->
     return [unknown(what, name, known) for name in names if name not in known]
 
 
-def pauses_of(before: Sequence[str] | str, after: Sequence[str] | str, nodes: Iterable[str]) -> Pauses:
+def pauses_of(
+    before: Sequence[str] | str, after: Sequence[str] | str, before_edge: bool, nodes: Iterable[str]
+) -> Pauses:
     """Return the nodes to pause at, "*" being all."""
     every = frozenset(name for name in nodes if name != START)
-    return Pauses(every if before == "*" else frozenset(before), every if after == "*" else frozenset(after))
+    return Pauses(
+        every if before == "*" else frozenset(before), every if after == "*" else frozenset(after), before_edge
+    )
 
 
 # --- what functions say of their targets --------------------------------------------------------------------------

@@ -6,7 +6,9 @@ import operator
 import threading
 from typing import Annotated, Any, TypedDict
 
-from pregel import BranchError, GraphInterrupt, Saver, get_runtime, interrupt
+import pytest
+
+from pregel import BranchError, GraphInterrupt, Interrupt, Runtime, Saver, get_runtime, interrupt
 from tests.helpers import START, World, build, ids
 
 WAIT = 10
@@ -16,52 +18,140 @@ class State(TypedDict, total=False):
     log: Annotated[list[Any], operator.add]
 
 
-def test_a_second_thread_without_a_key_is_refused(world: World, saver: Saver) -> None:
-    """6.9: unkeyed questions come from one branch; the second is told to give a key."""
+def test_a_second_thread_without_a_key_fails_the_task(world: World, saver: Saver) -> None:
+    """6.9: which thread asks first is chance, so nothing is asked, even if the node swallows the refusal."""
 
     def node(state: State) -> dict[str, Any]:
-        errors: list[BaseException] = []
-
-        def ask() -> None:
+        def ask(value: str) -> None:
             try:
-                interrupt("second")
-            except BaseException as error:
-                errors.append(error)
+                interrupt(value)
+            except BaseException:
+                return
 
-        first = interrupt("first", key="only so that it is answered first")
-        interrupt_here = get_runtime().bind(ask)
-        try:
-            interrupt("mine")
-        except GraphInterrupt:
-            pass
-        thread = threading.Thread(target=interrupt_here)
+        ask("mine")
+        thread = threading.Thread(target=get_runtime().bind(ask), args=("second",))
         thread.start()
         thread.join(WAIT)
-        return {"log": [first, type(errors[0]).__name__]}
+        return {"log": ["swallowed"]}
 
     graph = build(State, {"a": world.node(node)}, [(START, "a")], saver)
-    world.invoke(graph, {}, thread_id="t")
-    paused = world.resume(graph, "f", thread_id="t")
-    assert [i.value for i in paused["__interrupt__"]] == ["mine"]
+    with pytest.raises(BranchError, match=r"'a' asks for a question from a second branch.*give each of them a key"):
+        world.invoke(graph, {}, thread_id="t")
+    assert world.state(graph, thread_id="t").interrupts == ()
 
 
-def test_a_second_asyncio_task_without_a_key_is_refused(world: World, saver: Saver) -> None:
-    """6.9: an error that nobody asked for before fails the task with the advice."""
+def test_a_second_asyncio_task_without_a_key_fails_the_task(world: World, saver: Saver) -> None:
+    """6.9: the refusal outranks the question of the first branch, for the answer might reach the wrong one."""
 
     async def asks(value: str) -> Any:
-        return get_runtime().answers if value == "none" else interrupt(value)
+        return interrupt(value)
 
-    async def node(state: State) -> dict[str, Any]:
-        first = asyncio.ensure_future(asks("x"))
-        second = asyncio.ensure_future(asks("y"))
-        done = await asyncio.gather(first, second, return_exceptions=True)
-        assert type(done[0]) is GraphInterrupt
-        assert type(done[1]) is BranchError
-        assert "key" in str(done[1])
-        raise done[1]
+    async def node(state: State, runtime: Runtime[Any]) -> dict[str, Any]:
+        return {"log": await runtime.gather(asks("x"), asks("y"))}
 
     graph = build(State, {"a": node}, [(START, "a")], saver)
-    assert [i.value for i in world.invoke(graph, {}, thread_id="t")["__interrupt__"]] == ["x"]
+    with pytest.raises(BranchError, match="key"):
+        world.invoke(graph, {}, thread_id="t")
+    assert world.state(graph, thread_id="t").interrupts == ()
+
+
+def test_gather_reports_all_questions_and_takes_any_subset_of_answers(world: World, saver: Saver) -> None:
+    """6.7, 6.9: three calls in one node ask at once; each has its id and gets its answer, in whatever order."""
+
+    async def asks(key: str) -> Any:
+        return interrupt(f"{key}?", key=key)
+
+    async def node(state: State, runtime: Runtime[Any]) -> dict[str, Any]:
+        return {"log": await runtime.gather(*(asks(key) for key in "xyz"))}
+
+    graph = build(State, {"a": node}, [(START, "a")], saver)
+    paused = world.invoke(graph, {}, thread_id="t")
+    assert [(i.id, i.value) for i in paused["__interrupt__"]] == [(f"a@1#={k}", f"{k}?") for k in "xyz"]
+    assert ids(world.resume(graph, answers={"a@1#=y": "Y"}, thread_id="t")) == ["a@1#=x", "a@1#=z"]
+    assert ids(world.resume(graph, answers={"a@1#=z": "Z"}, thread_id="t")) == ["a@1#=x"]
+    assert world.resume(graph, "X", thread_id="t") == {"log": ["X", "Y", "Z"]}
+
+
+def test_gather_reports_questions_beside_an_error(world: World, saver: Saver) -> None:
+    """6.1, 6.9: a branch that fails first does not take the question of a slower one."""
+
+    async def node(state: State, runtime: Runtime[Any]) -> dict[str, Any]:
+        failed = asyncio.Event()
+
+        async def fails() -> None:
+            failed.set()
+            raise LookupError("no record")
+
+        async def asks() -> Any:
+            await failed.wait()
+            return interrupt("slower", key="slow")
+
+        return {"log": await runtime.gather(fails(), asks())}
+
+    graph = build(State, {"a": node}, [(START, "a")], saver)
+    assert ids(world.invoke(graph, {}, thread_id="t")) == ["a@1#=slow"]
+    with pytest.raises(LookupError, match="no record"):
+        world.resume(graph, 1, thread_id="t")
+
+
+def test_gather_reports_children_that_ask_side_by_side(world: World, saver: Saver) -> None:
+    """6.9, 8.4: child graphs called by key in several branches each pause in their own namespace."""
+    child = build(State, {"ask": lambda state: {"log": [interrupt("?")]}}, [(START, "ask")], name="child")
+
+    async def node(state: State, runtime: Runtime[Any]) -> dict[str, Any]:
+        found = await runtime.gather(*(child.ainvoke({}, key=key) for key in "xy"))
+        return {"log": [one["log"] for one in found]}
+
+    graph = build(State, {"a": node}, [(START, "a")], saver)
+    asked = ids(world.invoke(graph, {}, thread_id="t"))
+    assert asked == ["a@1#=x|ask@1#0", "a@1#=y|ask@1#0"]
+    assert ids(world.resume(graph, answers={asked[1]: "Y"}, thread_id="t")) == asked[:1]
+    assert world.resume(graph, "X", thread_id="t") == {"log": [["X"], ["Y"]]}
+
+
+def test_gather_merges_what_branches_raise_themselves(world: World, saver: Saver) -> None:
+    """6.2, 6.10: interrupts that branches raise by hand are questions as well, in the order of the branches."""
+
+    async def raises(key: str) -> Any:
+        answers = get_runtime().answers
+        if key in answers:
+            return answers[key]
+        raise GraphInterrupt(Interrupt(key, id=key))
+
+    async def node(state: State, runtime: Runtime[Any]) -> dict[str, Any]:
+        return {"log": await runtime.gather(raises("x"), raises("y"))}
+
+    graph = build(State, {"a": node}, [(START, "a")], saver)
+    asked = ids(world.invoke(graph, {}, thread_id="t"))
+    assert asked == ["a@1#=x", "a@1#=y"]
+    assert world.resume(graph, answers=dict(zip(asked, "XY", strict=True)), thread_id="t") == {"log": ["X", "Y"]}
+
+
+def test_a_cancelled_gather_takes_its_branches_along() -> None:
+    """5.6, 5.9: no branch outlives the node."""
+    ended: list[str] = []
+
+    async def waits(started: asyncio.Event) -> None:
+        try:
+            started.set()
+            await asyncio.Event().wait()
+        finally:
+            ended.append("ended")
+
+    async def main() -> None:
+        started = asyncio.Event()
+
+        async def node(state: State, runtime: Runtime[Any]) -> None:
+            await runtime.gather(waits(started), waits(started))
+
+        run = asyncio.ensure_future(build(State, {"a": node}, [(START, "a")]).ainvoke({}))
+        await started.wait()
+        run.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await run
+
+    asyncio.run(main())
+    assert ended == ["ended", "ended"]
 
 
 def test_branches_with_keys_ask_side_by_side(world: World, saver: Saver) -> None:
