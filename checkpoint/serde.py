@@ -128,6 +128,18 @@ class Serializer:
         """Say whether values of exactly this type are stored."""
         return cls in PLAIN or self._find(cls) is not None
 
+    def name_of(self, cls: type) -> str:
+        """Return the name that stands for a class in stored bytes. Raises `SerializationError` if it is not known."""
+        codec = self._find(cls)
+        if codec is None:
+            raise SerializationError(f"the type {type_name(cls)} is not known here", hint=ask_for(cls.__name__))
+        name: str = codec.mark.data.decode()
+        return name
+
+    def class_of(self, name: str) -> type:
+        """Return the class that a name stands for. Raises `CorruptCheckpointError` if it is not known."""
+        return self._find_named(name.encode()).cls
+
     def encode(self, value: object) -> bytes:
         """Turn a value into bytes. Raises `SerializationError` whose `path` says where in it the fault lies."""
         try:

@@ -249,6 +249,7 @@ class Beginning:
             answers = rules.check_answers(request.by_id, questions)
         else:
             answers = rules.bind_answers(request.value, questions, exact=request.exact)
+        answers = rules.fit_answers(answers, questions, self.graph.serializer.class_of)
         encoded = {id_: self.graph.serializer.encode(value) for id_, value in answers.items()}
         folded = rules.prepare(head, list((request.update or {}).items()), "the command")
         passes = self._passes(waits.values())

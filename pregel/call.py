@@ -153,7 +153,7 @@ def prepare(graph: Graph, request: Request, config: Mapping[str, Any] | None, op
         raise NoCheckpointerError(
             "no checkpointer: the graph keeps nothing to go on from", hint="compile(checkpointer=...)"
         )
-    root = Root(thread_id or "", journal, merged)
+    root = Root(thread_id or "", graph.serializer, journal, merged)
     scope = Scope(graph, root)
     _apply(graph, scope, merged, options)
     return Call(scope, request, number_of(checkpoint_id))

@@ -249,7 +249,7 @@ def _judged(attempt: Attempt, error: BaseException) -> Ending | Again:
         if not found:
             log.warn(log.ERROR_AFTER_QUESTION, task=task.id, namespace=attempt.scope.namespace, error=described(error))
         for item in (item for interrupt in found for item in interrupt.interrupts if item.node is None):
-            attempt.note(attempt.question(item.value, item.id))  # raised beside those that were asked
+            attempt.note(attempt.question(item.value, item.id, item.schema))  # raised beside those that were asked
         return _interrupted(attempt, tuple(attempt.asked))
     if found:
         return _asks(attempt, found)
@@ -277,7 +277,7 @@ def _asks(attempt: Attempt, raised: tuple[GraphInterrupt, ...]) -> Interrupted:
     for interrupt in raised:
         for item in interrupt.interrupts:
             # what the engine has asked already, here or in a child, has its node; an item of the user's has not
-            questions.append(item if item.node is not None else attempt.question(item.value, item.id))
+            questions.append(item if item.node is not None else attempt.question(item.value, item.id, item.schema))
     if not questions:
         raise NodeError(
             f"node {attempt.task.node.name!r} asks with an empty list, which nobody can answer",

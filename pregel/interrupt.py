@@ -12,10 +12,12 @@ class Interrupt:
     """One question, or one static pause (rule 6.3). Equal by id and value, hashed by id.
 
     `id` names it over restarts, `node` and `namespace` say where it stands (`namespace` is a tuple of task ids, empty
-    for the root graph), `next` lists the nodes that run once it is resumed. The engine fills all but `value`.
+    for the root graph), `next` lists the nodes that run once it is resumed. `schema` is the type that an answer must
+    have (rule 6.13), in the result of a run its description in the words of JSON Schema. `asked_at` is the time of the
+    question, ISO 8601 in UTC. The engine fills all but `value` and `schema`; an `id` given in a node is taken as a key.
     """
 
-    __slots__ = ("id", "namespace", "next", "node", "value", "when")
+    __slots__ = ("asked_at", "id", "namespace", "next", "node", "schema", "value", "when")
 
     def __init__(
         self,
@@ -25,6 +27,8 @@ class Interrupt:
         namespace: tuple[str, ...] = (),
         when: When = "inside",
         next: tuple[str, ...] = (),
+        schema: Any = None,
+        asked_at: str | None = None,
     ) -> None:
         self.value = value
         self.id = id
@@ -32,6 +36,8 @@ class Interrupt:
         self.namespace = namespace
         self.when = when
         self.next = next
+        self.schema = schema
+        self.asked_at = asked_at
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Interrupt):
@@ -46,7 +52,8 @@ class Interrupt:
 
     def as_dict(self) -> dict[str, Any]:
         """Return everything as a dict of plain values, for a front end; `value` is as it was given."""
-        return {name: getattr(self, name) for name in ("id", "value", "node", "namespace", "when", "next")}
+        names = ("id", "value", "node", "namespace", "when", "next", "schema", "asked_at")
+        return {name: getattr(self, name) for name in names}
 
 
 class GraphInterrupt(BaseException):

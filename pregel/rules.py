@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
+from .answer import MisfitError, fit
 from .channels import MISSING, BarrierChannel, Channel, ChannelError, FoldError
 from .checkpoint import Status
 from .errors import InvalidAnswerError, InvalidTargetError, InvalidUpdateError, PregelError
@@ -382,6 +383,25 @@ def check_answers(answers: Mapping[str, Any], questions: Sequence[Interrupt]) ->
     if not answers:
         raise _mismatch("no answer was given", ids)
     return dict(answers)
+
+
+def fit_answers(
+    answers: Mapping[str, Any], questions: Sequence[Interrupt], class_of: Callable[[str], type]
+) -> dict[str, Any]:
+    """Return answers as the types that their questions ask for (rule 6.13). Raises InvalidAnswerError."""
+    fitting = dict(answers)
+    for question in questions:
+        id_ = question.id or ""
+        if question.schema is not None and id_ in answers:
+            try:
+                fitting[id_] = fit(answers[id_], question.schema, class_of)
+            except MisfitError as fault:
+                raise InvalidAnswerError(
+                    f"question {id_!r}: {fault}",
+                    hint="the question stays; answer it again",
+                    pending=(id_,),
+                ) from None
+    return fitting
 
 
 def _mismatch(reason: str, ids: Sequence[str]) -> InvalidAnswerError:

@@ -6,11 +6,14 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
-from typing import Any, Generic, TypeVar
+from datetime import UTC, datetime
+from typing import Any, Generic, TypeVar, overload
 
+from .answer import Described, describe
 from .channels import MISSING
+from .checkpoint import SerializationError
 from .effects import Event
-from .errors import AttemptEnded, BranchError, InvalidRequestError
+from .errors import AttemptEnded, BranchError, InvalidRequestError, NodeError
 from .head import Head
 from .interrupt import GraphInterrupt, Interrupt, find_interrupts, merged
 from .rules import join
@@ -18,6 +21,7 @@ from .scope import Scope, config_of
 from .task import NodeTask, escape, is_storable
 from .threads import Slots, StopSignal, all_ended, branch
 
+T = TypeVar("T")
 ContextT = TypeVar("ContextT")
 StreamWriter = Callable[[Any], None]
 
@@ -86,10 +90,10 @@ class Attempt:
 
     # --- questions ----------------------------------------------------------------------------------------------
 
-    def ask(self, value: Any, key: str | None) -> Any:
+    def ask(self, value: Any, key: str | None, schema: Any) -> Any:
         """Return the answer to a question, or note the question and raise (rules 6.1, 6.8)."""
         self.check()
-        question = self.question(value, key)
+        question = self.question(value, key, schema)
         if self.is_answered(question):
             return self.answer(question.id or "")
         self.note(question)
@@ -97,7 +101,7 @@ class Attempt:
         interrupt.interrupts = (question,)
         raise interrupt
 
-    def question(self, value: Any, key: str | None) -> Interrupt:
+    def question(self, value: Any, key: str | None, schema: Any) -> Interrupt:
         """Return the next question of this attempt, with its id."""
         if key is None:
             self._one_branch("a question")
@@ -107,7 +111,20 @@ class Attempt:
             mark = f"={_checked_key(key)}"
         where = tuple(self.scope.namespace.split("|")) if self.scope.namespace else ()
         node = self.task.node.name
-        return Interrupt(value, f"{self.prefix}#{mark}", node, where, "inside", (node,))
+        described = None if schema is None else self._described(schema)
+        now = datetime.now(UTC).isoformat()
+        return Interrupt(value, f"{self.prefix}#{mark}", node, where, "inside", (node,), described, now)
+
+    def _described(self, schema: Any) -> Described:
+        try:
+            return describe(schema, self.scope.root.serializer.name_of)
+        except (TypeError, NameError, SerializationError) as error:  # NameError: an annotation that cannot be resolved
+            node = self.task.node.name
+            raise NodeError(
+                f"node {node!r} asks with a schema that cannot be kept: {error}",
+                hint="use plain types, Literal, TypedDict, or a class of your state or of register_type()",
+                node=node,
+            ) from error
 
     def note(self, question: Interrupt) -> None:
         """Note a question: whatever the node does now, its task ends by asking."""
@@ -304,13 +321,28 @@ class Runtime(Generic[ContextT]):
         return self._attempt
 
 
-def interrupt(value: Any = None, key: str | None = None) -> Any:
+@overload
+def interrupt(value: Any = None, key: str | None = None) -> Any: ...
+
+
+@overload
+def interrupt(value: Any = None, key: str | None = None, *, schema: type[T]) -> T: ...
+
+
+@overload
+def interrupt(value: Any = None, key: str | None = None, *, schema: Any) -> Any: ...
+
+
+def interrupt(value: Any = None, key: str | None = None, *, schema: Any = None) -> Any:
     """Ask the caller of the run, from anywhere inside a node; returns the answer once there is one (rule 6.1).
 
     Without a key, questions are told apart by their order within the node, which runs again from its start when an
-    answer arrives (rule 6.8). A key names a question whatever the order.
+    answer arrives (rule 6.8). A key names a question whatever the order. With a `schema` (a plain type, a container of
+    those, Literal, a union, a TypedDict, or a dataclass, enum or pydantic model that the graph's state or
+    `register_type` names) an answer that does not fit is refused before anything runs, and a mapping that fits a class
+    arrives as an instance of it (rule 6.13).
     """
-    return current().ask(value, key)
+    return current().ask(value, key, schema)
 
 
 def get_runtime() -> Runtime[Any]:

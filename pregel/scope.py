@@ -80,6 +80,7 @@ class Root:
         "journal",
         "metadata",
         "passed",
+        "serializer",
         "sink",
         "step_timeout",
         "store",
@@ -87,8 +88,9 @@ class Root:
         "thread_id",
     )
 
-    def __init__(self, thread_id: str, journal: Journal | None, config: RunConfig) -> None:
+    def __init__(self, thread_id: str, serializer: Serializer, journal: Journal | None, config: RunConfig) -> None:
         self.thread_id = thread_id
+        self.serializer = serializer  # of the root graph, which reads the answers of all namespaces
         self.journal = journal
         self.config = config
         self.answers: dict[str, bytes] = {}

@@ -257,7 +257,7 @@ def answers_of(saved: Saved) -> tuple[dict[str, bytes], set[str]]:
 register_type(
     Interrupt,
     name="pregel.Interrupt",
-    encode=lambda i: (i.value, i.id, i.node, i.namespace, i.when, i.next),
+    encode=lambda i: (i.value, i.id, i.node, i.namespace, i.when, i.next, i.schema, i.asked_at),
     decode=lambda fields: Interrupt(*fields),
 )
 register_type(Send, name="pregel.Send", encode=lambda s: (s.node, s.arg), decode=lambda fields: Send(*fields))

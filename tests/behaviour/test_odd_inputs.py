@@ -160,7 +160,7 @@ def test_a_policy_that_cannot_be_followed_is_refused() -> None:
 
 def test_a_key_that_is_no_text_is_refused(world: World) -> None:
     """6.8: 3 and "3" would be one question."""
-    graph = build(State, {"a": world.node(lambda s: interrupt("?", key=3))}, [(START, "a")], InMemorySaver())  # type: ignore[arg-type]
+    graph = build(State, {"a": world.node(lambda s: interrupt("?", key=3))}, [(START, "a")], InMemorySaver())  # type: ignore[call-overload]
     with pytest.raises(InvalidRequestError, match="a key is text"):
         world.invoke(graph, {}, thread_id="t")
 

@@ -96,7 +96,16 @@ def test_an_interrupt_shows_itself_to_a_front_end() -> None:
     """6.3: `as_dict()` names everything, the payload as it was given."""
     payload = {"q": 1}
     shown = Interrupt(payload, id="i", node="n").as_dict()
-    assert shown == {"id": "i", "value": payload, "node": "n", "namespace": (), "when": "inside", "next": ()}
+    assert shown == {
+        "id": "i",
+        "value": payload,
+        "node": "n",
+        "namespace": (),
+        "when": "inside",
+        "next": (),
+        "schema": None,
+        "asked_at": None,
+    }
     assert shown["value"] is payload
     assert "'i'" in repr(Interrupt(payload, id="i"))
 
