@@ -89,6 +89,15 @@ def other_caller(namespace: str, stored_name: str, name: str) -> CallOrderError:
     )
 
 
+def memory_in_use(name: str, namespace: str, first: str, second: str) -> CallOrderError:
+    """Return the error for a memory that two tasks of one super-step would use (rule 8.5)."""
+    return CallOrderError(
+        f"graph {name!r} keeps a memory in namespace {namespace!r}, "
+        f"and tasks {first!r} and {second!r} of one super-step call it there",
+        hint="call it in one of them, or compile it without checkpointer=True",
+    )
+
+
 class Beginning:
     """A run up to its first super-step: its place, its head, and how it writes."""
 
@@ -97,7 +106,7 @@ class Beginning:
     def __init__(self, scope: Scope) -> None:
         self.scope = scope
         self.graph = scope.graph
-        self.saving = scope.root.journal is not None
+        self.saving = scope.saving
         self.head = self._fresh_head()
         self.top = 0  # the highest number of the namespace
         self.earlier: dict[str, Ending] | None = None  # how the tasks of the first step ended in an earlier run
@@ -282,16 +291,8 @@ class Beginning:
 
     def _call(self, request: Request, saved: Saved | None) -> Program[Outcome | None]:
         """Begin as a child: whether to start, go on or hand out the result is read from its own stored state."""
-        if saved is None:
-            assert isinstance(request, Input)
-            self.top += 1
-            values = dict(request.values)
-            rules.begin(self.graph, self.head, self.top, values, exact=request.exact)
-            self.settle()
-            return (yield from self._began())
-        if saved.checkpoint.caller != self.graph.name:
-            raise other_caller(self.scope.namespace, saved.checkpoint.caller, self.graph.name)
-        self.restore(saved)
+        if saved is None or not self._is_own(saved):
+            return (yield from self._first_call(request))
         head, root = self.head, self.scope.root
         if head.status in ("done", "handed_over"):
             return Outcome(head.status, head)
@@ -305,6 +306,41 @@ class Beginning:
         rules.pass_pauses(head)
         yield from self.put()
         return self.reached()
+
+    def _first_call(self, request: Request) -> Program[Outcome | None]:
+        assert isinstance(request, Input)
+        scope = self.scope
+        if (number := scope.memory.get(scope.namespace)) is not None and scope.caller:
+            found = yield from load(scope.namespace, number)
+            if found.saved is None:
+                raise NoCheckpointError(
+                    f"the memory of {scope.namespace!r}, checkpoint {number}, is not stored any more"
+                )
+            self._take_over(found.saved)
+            self.earlier = None
+        self.head.epoch, self.head.caller = scope.epoch, scope.caller
+        self.top += 1
+        rules.begin(self.graph, self.head, self.top, dict(request.values), exact=request.exact)
+        if scope.memory:
+            rules.remember(self.head, self.top, scope.memory)
+        self.settle()
+        return (yield from self._began())
+
+    def _is_own(self, saved: Saved) -> bool:
+        """Whether the present call made this state, and not an earlier one that used the same memory (rule 8.5)."""
+        self._take_over(saved)
+        scope, owner = self.scope, self.head.caller
+        if owner == scope.caller:
+            return True
+        if scope.calling is not None and scope.calling.goes_on(owner):
+            raise memory_in_use(self.graph.name, scope.namespace, owner, scope.caller)
+        self.head, self.earlier = self._fresh_head(), None
+        return False
+
+    def _take_over(self, saved: Saved) -> None:
+        if saved.checkpoint.caller != self.graph.name:
+            raise other_caller(self.scope.namespace, saved.checkpoint.caller, self.graph.name)
+        self.restore(saved)
 
     def _began(self) -> Program[Outcome | None]:
         yield from self.put(begins=not self.scope.nested)

@@ -144,6 +144,11 @@ def prepare(graph: Graph, request: Request, config: Mapping[str, Any] | None, op
     checkpoint_id = _either("checkpoint_id", options.get("checkpoint_id"), configurable.get("checkpoint_id"))
     if configurable.get("checkpoint_ns"):
         raise InvalidRequestError("a run begins in the root graph", hint="leave out checkpoint_ns")
+    if graph.memory:
+        raise InvalidRequestError(
+            f"graph {graph.name!r} keeps a memory within another graph (checkpointer=True) and is called by itself",
+            hint="compile it with a saver for a run of its own",
+        )
     journal = None
     if graph.checkpointer is not None:
         durability = options.get("durability", "sync")

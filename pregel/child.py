@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from . import rules
-from .begin import Input, Outcome, Request, other_caller
+from .begin import Input, Outcome, Request, memory_in_use, other_caller
 from .call import exhaust, input_values
 from .drive import adrive, drive, finish
 from .ending import Wrote
@@ -51,24 +51,24 @@ def started_with(graph: Graph, view: Any) -> Request:
 
 def run_child(graph: Graph, attempt: Attempt, request: Request, key: str | None, *, as_node: bool) -> Outcome:
     """Run a child to its end or pause, in its own namespace."""
-    namespace = attempt.child_namespace(key)
+    namespace = attempt.child_namespace(key, memory=graph.memory is True)
     if (memo := _memo(graph, attempt, namespace)) is not None:
         return memo
     scope = _scope(graph, attempt, namespace, as_node)
     with attempt.open_call(scope.signal.set):
         outcome = exhaust(drive(scope, request))
-    return _kept(graph, attempt, namespace, outcome)
+    return _kept(attempt, scope, outcome)
 
 
 async def arun_child(graph: Graph, attempt: Attempt, request: Request, key: str | None, *, as_node: bool) -> Outcome:
     """Do `run_child` on the running event loop."""
-    namespace = attempt.child_namespace(key)
+    namespace = attempt.child_namespace(key, memory=graph.memory is True)
     if (memo := _memo(graph, attempt, namespace)) is not None:
         return memo
     scope = _scope(graph, attempt, namespace, as_node)
     with attempt.open_call(cancel_here()):
         outcome = await finish(adrive(scope, request))
-    return _kept(graph, attempt, namespace, outcome)
+    return _kept(attempt, scope, outcome)
 
 
 def _memo(graph: Graph, attempt: Attempt, namespace: str) -> Outcome | None:
@@ -85,10 +85,18 @@ def _scope(graph: Graph, attempt: Attempt, namespace: str, as_node: bool) -> Sco
             f"graph {graph.name!r} has a checkpointer and is called under a graph that has none (rule 8.6)",
             hint="compile the outermost graph with the checkpointer",
         )
+    if graph.memory and not attempt.scope.saving:
+        raise InvalidRequestError(
+            f"graph {graph.name!r} keeps a memory (checkpointer=True) and is called under a graph that keeps nothing",
+            hint="compile the outermost graph with a checkpointer",
+        )
+    claims = attempt.scope.root.claims
+    if graph.memory and (owner := claims.take(namespace, attempt.prefix, attempt.goes_on)) is not None:
+        raise memory_in_use(graph.name, namespace, owner, attempt.prefix)
     return attempt.child_scope(graph, namespace, as_node=as_node)
 
 
-def _kept(graph: Graph, attempt: Attempt, namespace: str, outcome: Outcome) -> Outcome:
+def _kept(attempt: Attempt, scope: Scope, outcome: Outcome) -> Outcome:
     """Note what the call tells the attempt: its questions, or a result that a retry need not compute again."""
     if outcome.error is not None:
         raise outcome.error
@@ -100,7 +108,11 @@ def _kept(graph: Graph, attempt: Attempt, namespace: str, outcome: Outcome) -> O
         if len(outcome.interrupts) == 1:
             error.value = outcome.interrupts[0].value
         raise error
-    attempt.finish_call(namespace, (graph.name, outcome))
+    moved = {name: at for name, at in outcome.head.memory.items() if scope.memory.get(name) != at}
+    if scope.caller:
+        moved[scope.namespace] = outcome.head.number
+    attempt.memory.update(moved)
+    attempt.finish_call(scope.namespace, (scope.graph.name, outcome))
     return outcome
 
 

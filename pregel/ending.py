@@ -66,15 +66,22 @@ def close(attempt: Attempt, result: Any, before: Mapping[str, bytes] | None = No
     if attempt.fault is not None:
         raise attempt.fault
     ending = _closed(attempt, result)
-    pauses = attempt.scope.pauses
-    if type(ending) is Done and (attempt.after is not MISSING or pauses.before_edge):
-        if attempt.after is not MISSING and attempt.scope.root.journal is not None:
-            _encoded(attempt, attempt.after, "the value of its pause")
-        ending.after = attempt.after
-        ending.withheld = pauses.before_edge and (
-            attempt.after is not MISSING or attempt.task.node.name in pauses.after
-        )
+    if type(ending) is Done:
+        _tell_beside(attempt, ending)
     return ending
+
+
+def _tell_beside(attempt: Attempt, ending: Done) -> None:
+    """Add what the attempt did besides returning: a pause that it wants, memories that moved on."""
+    pauses, after = attempt.scope.pauses, attempt.after
+    if after is not MISSING:
+        if attempt.scope.saving:
+            _encoded(attempt, after, "the value of its pause")
+        ending.after = after
+    if pauses.before_edge:
+        ending.withheld = after is not MISSING or attempt.task.node.name in pauses.after
+    if attempt.memory:
+        ending.memory = attempt.memory
 
 
 def _closed(attempt: Attempt, result: Any) -> Ending:
@@ -115,7 +122,7 @@ def _writes(attempt: Attempt, items: Any) -> list[Write]:
     """Return the writes of an update, copied and encoded (rules 1.6, 2.4, 12.2)."""
     graph = attempt.scope.graph
     channels = graph.channels
-    saving = attempt.scope.root.journal is not None
+    saving = attempt.scope.saving
     writes: list[Write] = []
     for name, value in items:
         channel = channels.get(name)
@@ -153,7 +160,7 @@ def _commanded(attempt: Attempt, command: Command) -> Done:
     if command.graph == Command.PARENT:
         if not attempt.scope.nested:
             raise InvalidTargetError(f"node {attempt.task.node.name!r} addresses a parent graph, and there is none")
-        if attempt.scope.root.journal is not None:
+        if attempt.scope.saving:
             _encoded(attempt, command, "the command for the parent graph")
         return Done(attempt.task, [], parent=command)
     if command.graph is not None:
@@ -194,7 +201,7 @@ def _source(attempt: Attempt) -> str:
 
 
 def _packer(attempt: Attempt) -> Callable[[Send], Sent]:
-    saving = attempt.scope.root.journal is not None
+    saving = attempt.scope.saving
     deep = attempt.scope.graph.isolation == "deep"
 
     def sent(send: Send) -> Sent:
@@ -301,7 +308,7 @@ def _interrupted(
     attempt: Attempt, questions: tuple[Interrupt, ...], *, whole: bool = False, payload: Any = MISSING
 ) -> Interrupted:
     ending = Interrupted(attempt.task, questions, whole, payload)
-    if attempt.scope.root.journal is not None:
+    if attempt.scope.saving:
         try:
             stored.record_of(ending, attempt.task.id, "", 0, attempt.scope.graph.serializer)
         except SerializationError as error:

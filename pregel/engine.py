@@ -52,7 +52,7 @@ class Pregel(Generic[StateT]):
         input_keys: Iterable[str] | None = None,
         output_keys: Iterable[str] | None = None,
         types: Iterable[Any] = (),
-        checkpointer: Saver | None = None,
+        checkpointer: Saver | bool | None = None,
         interrupt_before: Sequence[str] | str = (),
         interrupt_after: Sequence[str] | str = (),
         interrupt_before_edge: bool = False,
@@ -76,7 +76,8 @@ class Pregel(Generic[StateT]):
         self.reduced = frozenset(n for n, c in self.channels.items() if isinstance(c, (BinaryOperatorAggregate, Topic)))
         self.input_keys = None if input_keys is None else frozenset(input_keys)
         self.output_keys = None if output_keys is None else frozenset(output_keys)
-        self.checkpointer = checkpointer
+        self.checkpointer = None if isinstance(checkpointer, bool) else checkpointer
+        self.memory = checkpointer if isinstance(checkpointer, bool) else None
         self.pauses = validate.pauses_of(interrupt_before, interrupt_after, interrupt_before_edge, self.nodes)
         self.isolation: Isolation = isolation
         self.store = store
@@ -95,7 +96,7 @@ class Pregel(Generic[StateT]):
     def with_checkpointer(self, saver: Saver | None) -> Pregel[StateT]:
         """Return the same graph with another place to keep its state; this one stays as it is."""
         other = copy(self)
-        other.checkpointer = saver
+        other.checkpointer, other.memory = saver, None
         return other
 
     def __repr__(self) -> str:

@@ -182,7 +182,7 @@ class StateGraph(Generic[StateT]):
 
     def compile(
         self,
-        checkpointer: Saver | None = None,
+        checkpointer: Saver | bool | None = None,
         *,
         interrupt_before: Sequence[str] | str = (),
         interrupt_after: Sequence[str] | str = (),
@@ -193,6 +193,8 @@ class StateGraph(Generic[StateT]):
     ) -> Pregel[StateT]:
         """Check the graph and return it ready to run, immutable and safe to share (rules 1.4, 1.5).
 
+        `checkpointer` keeps the state of runs. A graph within another one uses that one's; there True keeps its memory
+        over all calls of a thread, and False keeps nothing, so that a pause inside runs it again (rule 8.5).
         `interrupt_before` and `interrupt_after` name nodes to pause at, "*" all of them. With `interrupt_before_edge` a
         pause after a node comes before its edges are decided, so that `update_state` can re-route (rule 7.3). The
         builder can go on changing and be compiled again. Raises GraphValidationError with all faults.
@@ -203,8 +205,8 @@ class StateGraph(Generic[StateT]):
         faults += validate.pause_faults("interrupt_after", interrupt_after, names)
         if isolation not in ("shallow", "deep", "check"):
             faults.append(f"isolation must be 'shallow', 'deep' or 'check', not {isolation!r}")
-        if checkpointer is not None and not isinstance(checkpointer, Saver):
-            faults.append(f"checkpointer must be a Saver, not {checkpointer!r}")
+        if not isinstance(checkpointer, (Saver, bool, type(None))):
+            faults.append(f"checkpointer must be a Saver, or True, False or None for a child, not {checkpointer!r}")
         validate.check(self._drawing(), channels, [*self._faults, *faults])
         nodes, barriers, entry = self._wired()
         return Pregel(

@@ -15,7 +15,10 @@ SENDS = "__sends__"
 WROTE = "__wrote__"
 """The scheduling channel that holds what a child graph wrote to keys that its parent reduces (rule 8.1)."""
 
-SCHEDULING: dict[str, Channel] = {SENDS: AnyValue(), WROTE: Topic(accumulate=True)}
+MEMORY = "__memory__"
+"""The scheduling channel that points to the memories of child graphs: namespace to checkpoint number (rule 8.5)."""
+
+SCHEDULING: dict[str, Channel] = {SENDS: AnyValue(), WROTE: Topic(accumulate=True), MEMORY: AnyValue()}
 
 Packet = tuple[int, int, str, Any, bytes | None]
 """Activation, index, then as `task.Sent`."""
@@ -36,6 +39,7 @@ class Head:
 
     __slots__ = (
         "began",
+        "caller",
         "channels",
         "discarded",
         "due",
@@ -72,6 +76,7 @@ class Head:
         self.reasons: tuple[Interrupt, ...] = ()
         self.discarded: tuple[str, ...] = ()
         self.handover: Command | None = None
+        self.caller = ""  # the task that called a child with a memory
         self.restored = False  # read back, and not yet through a barrier: its tasks may have run before
         self.unlisted = 0  # changes of versions since a checkpoint listed all of them
 
@@ -79,6 +84,11 @@ class Head:
     def packets(self) -> list[Packet]:
         """The packets that are due."""
         return self.scheduling.values.get(SENDS) or []
+
+    @property
+    def memory(self) -> dict[str, int]:
+        """Where the memories of child graphs stand; never changed in place."""
+        return self.scheduling.values.get(MEMORY) or {}
 
     def advance(self, number: int, source: Source, *, keep_line: bool) -> None:
         """Move on to a new checkpoint; a run that goes on in the same super-step keeps the line."""

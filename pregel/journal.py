@@ -30,7 +30,8 @@ class Journal:
         self._run: Run | None = None
         self._lock = threading.Lock()
         self._trailing: Future[None] | None = None
-        self._commits: dict[str, Commit] = {}  # "exit" only: the newest of each namespace
+        # "exit" only: under 0 the newest of each namespace, under its number what a finished call left in a memory
+        self._commits: dict[tuple[str, int], Commit] = {}
         self._records: list[TaskRecord] = []
 
     def load(self, namespace: str, number: int | None, epochs: Collection[int] | None) -> Found:
@@ -120,8 +121,15 @@ class Journal:
             for commit in commits:
                 self._forget_below(commit)
                 namespace = commit.checkpoint.namespace
-                earlier = self._commits.get(namespace)
-                self._commits[namespace] = commit if earlier is None else merged(earlier, commit)
+                earlier = self._commits.pop((namespace, 0), None)
+                if (
+                    earlier is not None
+                    and is_memory(namespace)
+                    and earlier.checkpoint.status in ("done", "handed_over")
+                ):
+                    self._commits[namespace, earlier.checkpoint.id] = earlier
+                    earlier = None
+                self._commits[namespace, 0] = commit if earlier is None else merged(earlier, commit)
             self._records.extend(records)
 
     def _forget_below(self, commit: Commit) -> None:
@@ -131,7 +139,9 @@ class Journal:
         namespace = commit.checkpoint.namespace
         below = f"{namespace}|" if namespace else ""
         self._commits = {
-            name: kept for name, kept in self._commits.items() if name == namespace or not name.startswith(below)
+            (name, number): kept
+            for (name, number), kept in self._commits.items()
+            if name == namespace or is_memory(name) or not name.startswith(below)
         }
         self._records = [
             record
@@ -144,6 +154,11 @@ class Journal:
             commits, records = list(self._commits.values()), self._records
             self._commits, self._records = {}, []
         return self._batch(commits, records)
+
+
+def is_memory(namespace: str) -> bool:
+    """Whether a namespace outlasts the tasks that call its graph (rule 8.5)."""
+    return bool(namespace) and "@" not in namespace.rpartition("|")[2]
 
 
 def merged(earlier: Commit, later: Commit) -> Commit:

@@ -63,7 +63,7 @@ async def aperform(task: NodeTask, scope: Scope, head: Head) -> Ending:
 
 def _next(attempt: Attempt) -> Attempt:
     following = Attempt(attempt.task, attempt.scope, attempt.head, attempt.number + 1)
-    following.memos = attempt.memos
+    following.memos, following.memory = attempt.memos, attempt.memory
     return following
 
 

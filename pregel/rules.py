@@ -13,7 +13,7 @@ from .answer import MisfitError, fit
 from .channels import MISSING, BarrierChannel, Channel, ChannelError, FoldError
 from .checkpoint import Status
 from .errors import InvalidAnswerError, InvalidTargetError, InvalidUpdateError, PregelError
-from .head import SENDS, WROTE, Head, Packet
+from .head import MEMORY, SENDS, WROTE, Head, Packet
 from .interrupt import Interrupt, When
 from .task import Cancelled, Done, Ending, Failed, Interrupted, NodeTask, PregelNode, Sent
 from .types import END, START, Command, Send
@@ -138,7 +138,8 @@ def _empty_scheduling(head: Head) -> None:
     head.due = {}
     head.withheld = ()
     for name in list(head.scheduling.values):
-        head.scheduling.set(name, MISSING, 0)
+        if name != MEMORY:  # it outlasts the run
+            head.scheduling.set(name, MISSING, 0)
 
 
 def prepare(head: Head, writes: Sequence[tuple[str, Any]], writer: str) -> dict[str, Any]:
@@ -191,6 +192,8 @@ def fold(
         task = ending.task
         if task.index < 0:
             del head.due[task.node.name]
+        if ending.memory:
+            remember(head, number, ending.memory)
         if ending.withheld:
             head.withheld = (*head.withheld, (task.node.name, task.activation, task.index))
     head.channels.expire(folded)
@@ -204,6 +207,11 @@ def fold(
             head.scheduling.apply(head.scheduling.prepare([(WROTE, kept)]), number)
     head.advance(number, "loop", keep_line=False)
     head.step += 1
+
+
+def remember(head: Head, number: int, memory: Mapping[str, int]) -> None:
+    """Point to where the memories of child graphs stand now (rule 8.5)."""
+    head.scheduling.set(MEMORY, {**head.memory, **memory}, number)
 
 
 def fold_edges(graph: Plan, head: Head, number: int, endings: Sequence[Done]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -9,6 +10,7 @@ from contextvars import ContextVar, copy_context
 from datetime import UTC, datetime
 from typing import Any, Generic, TypeVar, overload
 
+from . import rules
 from .answer import Described, describe
 from .channels import MISSING
 from .checkpoint import SerializationError
@@ -44,6 +46,7 @@ class Attempt:
         "fault",
         "head",
         "loan",
+        "memory",
         "memos",
         "number",
         "scope",
@@ -62,6 +65,7 @@ class Attempt:
         # which branch asked first is chance: its question, under a number, might get another one's answer
         self.fault: BranchError | None = None
         self.after: Any = MISSING  # the value of the pause that the node wants after itself
+        self.memory: dict[str, int] = {}  # how far the memories of child calls got (rule 8.5)
         self.memos: dict[str, Any] = {}  # outcomes of finished child calls, for the next attempt
         self.calls: list[tuple[Future[None], Callable[[], Any]]] = []  # child calls that are running
         # the slot that this task holds is its children's while it waits for them
@@ -162,15 +166,19 @@ class Attempt:
 
     # --- child calls ----------------------------------------------------------------------------------------------
 
-    def child_namespace(self, key: str | None) -> str:
-        """Return the namespace of the next child call, or of the one with this key (rule 8.4)."""
+    def child_namespace(self, key: str | None, *, memory: bool) -> str:
+        """Return the namespace of the next child call, or of the one with this key (rule 8.4).
+
+        One with a memory has the names of nodes instead of the ids of tasks, which differ from call to call (rule 8.5).
+        """
         self.check()
+        prefix = nameless(self.prefix) if memory else self.prefix
         if key is not None:
-            return f"{self.prefix}#={_checked_key(key)}"
+            return f"{prefix}#={_checked_key(key)}"
         self._one_branch("a child call")
         number = self._calls
         self._calls += 1
-        return f"{self.prefix}#{number}" if number else self.prefix
+        return f"{prefix}#{number}" if number else prefix
 
     def finished_call(self, namespace: str) -> Any:
         """Return the outcome of a call that an earlier attempt finished, or None (rule 5.7)."""
@@ -192,6 +200,21 @@ class Attempt:
             self.calls.remove(call)
             call[0].set_result(None)
 
+    def _chain(self) -> list[Attempt]:
+        """Return the attempts that call one another, from the root's down to this one."""
+        chain = [self]
+        while chain[0].scope.calling is not None:
+            chain.insert(0, chain[0].scope.calling)  # type: ignore[arg-type] # what calls a child is an attempt
+        return chain
+
+    def goes_on(self, task: str) -> bool:
+        """Whether a task, given with its namespace, belongs to the super-steps that are going on."""
+        for part, attempt in zip(task.split("|"), self._chain(), strict=True):
+            id_ = part.partition("#")[0]
+            if id_ != attempt.task.id:
+                return id_ in [pending.id for pending in rules.pending(attempt.scope.graph, attempt.head)]
+        return True
+
     def child_scope(self, graph: Any, namespace: str, *, as_node: bool) -> Scope:
         """Return where a child runs: in its own namespace, on what the root run shares (rule 8.6)."""
         parent, head = self.scope, self.head
@@ -201,8 +224,14 @@ class Attempt:
         scope.nested = True
         scope.epochs = head.line
         scope.epoch = head.number
-        scope.fresh = not head.restored and self.number == 1 and namespace not in self._keyed
-        if "#=" in namespace[len(self.prefix) :]:
+        scope.saving = parent.saving and graph.memory is not False
+        scope.memory = {**head.memory, **self.memory}
+        scope.calling = self
+        if graph.memory:  # its checkpoints lie under the root's, whose numbers alone are the same at every level
+            top = self._chain()[0].head
+            scope.epochs, scope.epoch, scope.caller = top.line, top.number, self.prefix
+        scope.fresh = not (graph.memory or head.restored or self.number > 1 or namespace in self._keyed)
+        if "#=" in namespace.rpartition("|")[2]:
             self._keyed.add(namespace)
         scope.slots = self.loan
         scope.blocks_loop = parent.blocks_loop
@@ -210,6 +239,14 @@ class Attempt:
         if as_node:
             scope.collect = parent.graph.reduced & graph.channels.keys()
         return scope
+
+
+def nameless(namespace: str) -> str:
+    """Return a namespace with the names of nodes only, whichever tasks it leads through (rule 8.5)."""
+    return _ACTIVATION.sub("", namespace)
+
+
+_ACTIVATION = re.compile(r"@[\d.]+")
 
 
 def _checked_key(key: Any) -> str:

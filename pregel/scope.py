@@ -11,7 +11,7 @@ from .checkpoint import Saver, Serializer
 from .effects import Event
 from .journal import Journal
 from .rules import Pauses, Plan
-from .threads import Slots, StopSignal
+from .threads import Claims, Slots, StopSignal
 from .types import Isolation, RunConfig
 
 NO_PAUSES = Pauses()
@@ -58,6 +58,10 @@ class Graph(Plan, Protocol):
         """What keeps its state."""
 
     @property
+    def memory(self) -> bool | None:
+        """As a child: True keeps its state over calls of a thread, False keeps nothing (rule 8.5)."""
+
+    @property
     def store(self) -> Any:
         """What its nodes share beyond their state."""
 
@@ -74,6 +78,7 @@ class Root:
 
     __slots__ = (
         "answers",
+        "claims",
         "config",
         "context",
         "grace",
@@ -94,6 +99,7 @@ class Root:
         self.journal = journal
         self.config = config
         self.answers: dict[str, bytes] = {}
+        self.claims = Claims()
         self.passed: set[str] = set()
         self.context: Any = None
         self.store: Any = None
@@ -104,11 +110,20 @@ class Root:
         self.subgraphs = False
 
 
+class Caller(Protocol):
+    """The attempt that has called a child graph."""
+
+    def goes_on(self, task: str) -> bool:
+        """Whether a task, given with its namespace, belongs to the super-steps that are going on."""
+
+
 class Scope:
     """Where one run stands: its graph, its namespace, its limits, and what it was called from."""
 
     __slots__ = (
         "blocks_loop",
+        "caller",
+        "calling",
         "collect",
         "context",
         "epoch",
@@ -116,12 +131,14 @@ class Scope:
         "fresh",
         "graph",
         "limit",
+        "memory",
         "modes",
         "namespace",
         "nested",
         "parent_namespace",
         "pauses",
         "root",
+        "saving",
         "signal",
         "slots",
     )
@@ -133,6 +150,10 @@ class Scope:
         self.namespace = ""
         self.parent_namespace = ""
         self.nested = False
+        self.saving = root.journal is not None
+        self.calling: Caller | None = None
+        self.caller = ""  # the calling task with its namespace, if the child has a memory
+        self.memory: Mapping[str, int] = {}  # where memories stood when the calling task began
         self.epochs: Collection[int] | None = None  # the line of the calling run
         self.epoch = 0
         self.fresh = False  # certainly nothing stored: the calling task runs for the first time

@@ -56,7 +56,7 @@ def commit_of(
         versions |= head.scheduling.versions
     due = [[name, entry[0], list(entry[1])] for name, entry in head.due.items()]
     pauses = [list(head.reasons), [list(item) for item in head.withheld]]
-    rest = [head.began, pauses, list(head.discarded), head.handover, head.unlisted]
+    rest = [head.began, pauses, list(head.discarded), head.handover, head.unlisted, head.caller]
     checkpoint = Checkpoint(
         namespace,
         head.number,
@@ -165,13 +165,15 @@ def restore(head: Head, saved: Saved, serializer: Serializer) -> None:
     head.line = checkpoint.line
     head.epoch = checkpoint.epoch
     where = f"checkpoint {checkpoint.id} of namespace {checkpoint.namespace!r}"
-    due, began, (reasons, withheld), discarded, handover, unlisted = _decode(serializer, checkpoint.due, where)
+    due, began, pauses, discarded, handover, unlisted, caller = _decode(serializer, checkpoint.due, where)
+    reasons, withheld = pauses
     head.due = {name: (act, dict.fromkeys(senders)) for name, act, senders in due}
     head.began = began
     head.reasons = tuple(reasons)
     head.withheld = tuple((name, act, index) for name, act, index in withheld)
     head.discarded = tuple(discarded)
     head.handover = handover
+    head.caller = caller
     head.unlisted = unlisted
     for name, version in saved.versions.items():
         channels = head.channels if name in head.channels.channels else head.scheduling
@@ -205,7 +207,8 @@ def record_of(ending: Ending, task_id: str, namespace: str, number: int, seriali
         writes = [[name, data] for name, _, data in ending.writes if data is not None]
         sends = [[node, data] for node, _, data in ending.sends]
         after = [] if ending.after is MISSING else [ending.after]
-        data = serializer.encode([writes, list(ending.gotos), sends, ending.parent, after, ending.withheld])
+        told = [ending.parent, after, ending.withheld, dict(ending.memory)]
+        data = serializer.encode([writes, list(ending.gotos), sends, *told])
         return TaskRecord(namespace, number, task_id, "done", data)
     if type(ending) is Interrupted:
         data = serializer.encode([list(ending.interrupts), ending.whole])
@@ -233,7 +236,7 @@ def _ending_of(record: TaskRecord, task: NodeTask, serializer: Serializer, where
         interrupts, whole = _decode(serializer, record.data, where)
         return Interrupted(task, tuple(interrupts), whole)
     if record.kind == "done":
-        writes, gotos, sends, parent, after, withheld = _decode(serializer, record.data, where)
+        writes, gotos, sends, parent, after, withheld, memory = _decode(serializer, record.data, where)
         return Done(
             task,
             [(name, _decode(serializer, data, where), data) for name, data in writes],
@@ -242,6 +245,7 @@ def _ending_of(record: TaskRecord, task: NodeTask, serializer: Serializer, where
             parent,
             after[0] if after else MISSING,
             withheld,
+            memory,
         )
     raise PregelError(f"{where} has a record of unknown kind {record.kind!r}")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from inspect import iscoroutinefunction, signature
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 from .channels import MISSING
@@ -17,6 +18,7 @@ Write = tuple[str, Any, bytes | None]
 Sent = tuple[str, Any, bytes | None]
 """Node, argument, and the argument's bytes if they are known."""
 
+NO_MEMORY: Mapping[str, int] = MappingProxyType({})
 _ESCAPES = str.maketrans({c: f"%{ord(c):02x}" for c in "%|@#!/"})
 
 
@@ -194,10 +196,10 @@ class Done:
     """The task returned: what it wrote, where it goes, what it sends, and a command for the parent graph if any.
 
     `after` is the value with which the node asked for a pause after itself (rule 7.4), MISSING if it did not;
-    `withheld`: its edges are decided after the pause (rule 7.3).
+    `withheld`: its edges are decided after the pause (rule 7.3). `memory`: how far child graphs with a memory got.
     """
 
-    __slots__ = ("after", "gotos", "parent", "sends", "task", "withheld", "writes")
+    __slots__ = ("after", "gotos", "memory", "parent", "sends", "task", "withheld", "writes")
     status = "__done__"
 
     def __init__(
@@ -209,6 +211,7 @@ class Done:
         parent: Command | None = None,
         after: Any = MISSING,
         withheld: bool = False,
+        memory: Mapping[str, int] = NO_MEMORY,
     ) -> None:
         self.task = task
         self.writes = writes
@@ -217,6 +220,7 @@ class Done:
         self.parent = parent
         self.after = after
         self.withheld = withheld
+        self.memory = memory
 
 
 class Interrupted:

@@ -233,6 +233,25 @@ def branch() -> object:
     return threading.get_ident() if running_loop() is None else asyncio.current_task()
 
 
+class Claims:
+    """Which call of a run uses which namespace, so that a second one at the same time is seen."""
+
+    __slots__ = ("_lock", "_owners")
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._owners: dict[str, str] = {}
+
+    def take(self, namespace: str, caller: str, goes_on: Callable[[str], bool]) -> str | None:
+        """Give the namespace to a caller, or return its owner if that one still goes on."""
+        with self._lock:
+            owner = self._owners.get(namespace, caller)
+            if owner != caller and goes_on(owner):
+                return owner
+            self._owners[namespace] = caller
+            return None
+
+
 async def all_ended(awaitables: Iterable[Awaitable[T]]) -> list[tuple[T | None, BaseException | None]]:
     """Run awaitables side by side and return, when all have ended, what each returned and what it raised."""
 

@@ -101,7 +101,7 @@ def build(
     state: type,
     nodes: Mapping[str, Any],
     edges: Iterable[tuple[Any, str]],
-    saver: Saver | None = None,
+    saver: Saver | bool | None = None,
     *,
     branches: Iterable[tuple[Any, ...]] = (),
     **compile_options: Any,
