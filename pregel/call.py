@@ -14,11 +14,12 @@ from .effects import Event
 from .ending import own
 from .errors import InvalidRequestError, InvalidUpdateError, NoCheckpointerError
 from .journal import Journal
+from .runtime import enclosing
 from .schema import as_mapping
 from .scope import Graph, Root, Scope, checkpoint_text, levels
 from .task import is_storable
 from .threads import Slots
-from .types import INTERRUPT, Command, Durability, RunConfig, RunOptions, Send, is_seconds
+from .types import INTERRUPT, Command, Durability, RunConfig, RunOptions, is_seconds
 from .validate import pause_faults, pauses_of
 
 T = TypeVar("T")
@@ -85,9 +86,9 @@ def _commanded(graph: Graph, command: Command) -> Request:
 
 
 def _sent(graph: Graph) -> Any:
-    def sent(send: Send) -> tuple[str, Any, bytes]:
-        arg = own(send.arg)
-        return send.node, arg, graph.serializer.encode(arg)
+    def sent(node: str, given: Any) -> tuple[str, Any, bytes]:
+        arg = own(given)
+        return node, arg, graph.serializer.encode(arg)
 
     return sent
 
@@ -160,6 +161,8 @@ def prepare(graph: Graph, request: Request, config: Mapping[str, Any] | None, op
         )
     root = Root(thread_id or "", graph.serializer, journal, merged)
     scope = Scope(graph, root)
+    if (around := enclosing()) is not None:
+        scope.blocks_loop = around.scope.blocks_loop
     _apply(graph, scope, merged, options)
     return Call(scope, request, number_of(checkpoint_id))
 
@@ -263,8 +266,8 @@ def _apply(graph: Graph, scope: Scope, config: RunConfig, options: RunOptions) -
     if before is not None or after is not None:
         names = list(graph.nodes)
         faults = [
-            *pause_faults("interrupt_before", before or (), names),
-            *pause_faults("interrupt_after", after or (), names),
+            *pause_faults("interrupt_before", () if before is None else before, names),
+            *pause_faults("interrupt_after", () if after is None else after, names),
         ]
         if faults:
             raise InvalidRequestError("; ".join(faults))

@@ -200,13 +200,13 @@ def _source(attempt: Attempt) -> str:
     return f"node {attempt.task.node.name!r}"
 
 
-def _packer(attempt: Attempt) -> Callable[[Send], Sent]:
+def _packer(attempt: Attempt) -> Callable[[str, Any], Sent]:
     saving = attempt.scope.saving
     deep = attempt.scope.graph.isolation == "deep"
 
-    def sent(send: Send) -> Sent:
-        arg = deepcopy(send.arg) if deep else own(send.arg)
-        return send.node, arg, _encoded(attempt, arg, f"a packet for {send.node!r}") if saving else None
+    def sent(node: str, given: Any) -> Sent:
+        arg = deepcopy(given) if deep else own(given)
+        return node, arg, _encoded(attempt, arg, f"a packet for {node!r}") if saving else None
 
     return sent
 
@@ -255,11 +255,15 @@ def _judged(attempt: Attempt, error: BaseException) -> Ending | Again:
     if attempt.asked:
         if not found:
             log.warn(log.ERROR_AFTER_QUESTION, task=task.id, namespace=attempt.scope.namespace, error=described(error))
+            return _interrupted(attempt, tuple(attempt.asked), error=error)
         for item in (item for interrupt in found for item in interrupt.interrupts if item.node is None):
             attempt.note(attempt.question(item.value, item.id, item.schema))  # raised beside those that were asked
         return _interrupted(attempt, tuple(attempt.asked))
     if found:
-        return _asks(attempt, found)
+        try:
+            return _asks(attempt, found)
+        except NodeError as fault:
+            error = fault
     stopped = attempt.scope.signal.stopped
     if stopped:
         return Cancelled(task, error)
@@ -305,9 +309,14 @@ def _asks(attempt: Attempt, raised: tuple[GraphInterrupt, ...]) -> Interrupted:
 
 
 def _interrupted(
-    attempt: Attempt, questions: tuple[Interrupt, ...], *, whole: bool = False, payload: Any = MISSING
+    attempt: Attempt,
+    questions: tuple[Interrupt, ...],
+    *,
+    whole: bool = False,
+    payload: Any = MISSING,
+    error: BaseException | None = None,
 ) -> Interrupted:
-    ending = Interrupted(attempt.task, questions, whole, payload)
+    ending = Interrupted(attempt.task, questions, whole, payload, error)
     if attempt.scope.saving:
         try:
             stored.record_of(ending, attempt.task.id, "", 0, attempt.scope.graph.serializer)
@@ -326,6 +335,6 @@ def with_later_questions(attempt: Attempt, result: Ending | Again) -> Ending | A
     if not isinstance(result, Interrupted) or len(attempt.asked) <= len(result.interrupts):
         return result
     try:
-        return _interrupted(attempt, tuple(attempt.asked))
+        return _interrupted(attempt, tuple(attempt.asked), error=result.error)
     except SerializationError as error:
         return Failed(attempt.task, error)

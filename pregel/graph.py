@@ -11,7 +11,7 @@ from .checkpoint import Saver
 from .engine import Pregel
 from .errors import GraphValidationError
 from .schema import Schema, schema_of
-from .task import PregelNode, Router, injected, is_storable
+from .task import PregelNode, Router, injected, is_storable, plain
 from .types import END, START, Isolation, RetryPolicy, is_seconds
 
 StateT = TypeVar("StateT")
@@ -98,7 +98,7 @@ class StateGraph(Generic[StateT]):
         says, and left behind, so an attempt that a `retry_policy` adds may run beside it;
         `input_schema` narrows what it is shown; `destinations` names where its commands may go.
         """
-        name, body = (node, fn) if isinstance(node, str) else (_name_of(node), node)
+        name, body = (plain(node), fn) if isinstance(node, str) else (_name_of(node), node)
         self._check_name(name)
         if timeout is not None and not is_seconds(timeout):
             self._faults.append(f"the timeout of {name!r} must be more than 0 seconds and finite, not {timeout!r}")
@@ -135,13 +135,14 @@ class StateGraph(Generic[StateT]):
         if not isinstance(target, str):
             self._faults.append(f"an edge leads to one node, not to {target!r}; add one edge for each")
         elif isinstance(source, str):
-            self._edges.append(validate.Edge(source, target))
+            self._edges.append(validate.Edge(plain(source), plain(target)))
         else:
-            groups = tuple(frozenset([group] if isinstance(group, str) else group) for group in source)
+            members = ([group] if isinstance(group, str) else group for group in source)
+            groups = tuple(frozenset(map(plain, group)) for group in members)
             if not groups or not all(groups):
                 self._faults.append(f"the join before {target!r} waits for nobody")
             else:
-                self._joins.append(validate.Join(groups, target))
+                self._joins.append(validate.Join(groups, plain(target)))
         return self
 
     def add_conditional_edges(
@@ -156,7 +157,7 @@ class StateGraph(Generic[StateT]):
         """
         mapping = path_map if isinstance(path_map, Mapping) or path_map is None else {name: name for name in path_map}
         name = getattr(router, "__name__", type(router).__name__)
-        self._branches.append((source, Router(router, injected(router), mapping, name)))
+        self._branches.append((plain(source), Router(router, injected(router), mapping, name)))
         return self
 
     def add_sequence(self, nodes: Iterable[Callable[..., Any] | tuple[str, Any]]) -> Self:

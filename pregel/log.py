@@ -16,6 +16,7 @@ ERROR_AFTER_QUESTION: Final = "a node raised after it had asked; it pauses"
 BARRIER_STALLED: Final = "the run ended with a half-filled barrier"
 TASK_ABANDONED: Final = "a task did not stop in time and was left behind"
 TASK_RETRIED: Final = "a failed attempt is repeated"
+DECISION_IGNORED: Final = "a decision on a tool call that is not waiting for one; it is ignored"
 
 _logger: Any = structlog.wrap_logger(
     _standard,

@@ -155,7 +155,7 @@ def _limited(attempt: Attempt) -> Ending | Again:
     future = THREADS.submit(lambda: _inside(attempt))
     if wait([future], limit).done:
         return future.result()
-    attempt.signal.set()
+    _overdue(attempt)
     wait([future], attempt.scope.root.grace)
     attempt.signal.abandoned = True
     return broken(attempt, _too_long(attempt))
@@ -174,10 +174,16 @@ async def _alimited(attempt: Attempt) -> Ending | Again:
         return Cancelled(attempt.task, error, abandoned=True)
     if done:
         return body.result()
-    attempt.signal.set()
+    _overdue(attempt)
     await _stop(body, attempt.scope.root.grace)
     attempt.signal.abandoned = True
     return broken(attempt, _too_long(attempt))
+
+
+def _overdue(attempt: Attempt) -> None:
+    """Tell a body that its limit has passed; its ending is fixed, so what it asks now comes too late."""
+    attempt.ended = True
+    attempt.signal.set()
 
 
 async def _stop(task: asyncio.Future[Any], grace: float) -> None:

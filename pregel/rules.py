@@ -15,7 +15,7 @@ from .checkpoint import Status
 from .errors import InvalidAnswerError, InvalidTargetError, InvalidUpdateError, PregelError
 from .head import MEMORY, SENDS, WROTE, Head, Packet
 from .interrupt import Interrupt, When
-from .task import Cancelled, Done, Ending, Failed, Interrupted, NodeTask, PregelNode, Sent
+from .task import Cancelled, Done, Ending, Failed, Interrupted, NodeTask, PregelNode, Sent, plain
 from .types import END, START, Command, Send
 
 
@@ -425,7 +425,7 @@ def _mismatch(reason: str, ids: Sequence[str]) -> InvalidAnswerError:
 def check_target(graph: Plan, target: object, source: str) -> str:
     """Return a target's name. Raises InvalidTargetError listing the valid ones (rule 1.6)."""
     if isinstance(target, str) and (target in graph.nodes or target == END) and target != START:
-        return target
+        return plain(target)
     names = [name for name in graph.nodes if name != START]
     raise InvalidTargetError(
         f"{source} leads to {target!r}, which is no node; known are {[*names, END]}", target=target
@@ -433,16 +433,16 @@ def check_target(graph: Plan, target: object, source: str) -> str:
 
 
 def route_command(
-    graph: Plan, targets: Iterable[Any], source: str, sent: Callable[[Send], Sent]
+    graph: Plan, targets: Iterable[Any], source: str, sent: Callable[[str, Any], Sent]
 ) -> tuple[list[str], list[Sent]]:
     """Sort targets into names and packets, END dropped. Raises InvalidTargetError."""
     gotos: list[str] = []
     sends: list[Sent] = []
     for target in targets:
         if type(target) is Send:
-            if check_target(graph, target.node, source) == END:
+            if (name := check_target(graph, target.node, source)) == END:
                 raise InvalidTargetError(f"{source} sends a packet to END, which takes none", target=END)
-            sends.append(sent(target))
+            sends.append(sent(name, target.arg))
         elif (name := check_target(graph, target, source)) != END:
             gotos.append(name)
     return gotos, sends

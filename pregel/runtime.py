@@ -20,7 +20,7 @@ from .head import Head
 from .interrupt import GraphInterrupt, Interrupt, find_interrupts, merged
 from .rules import join
 from .scope import Scope, config_of
-from .task import NodeTask, escape, is_storable
+from .task import NodeTask, escape, is_storable, unescape
 from .threads import Slots, StopSignal, all_ended, branch
 
 T = TypeVar("T")
@@ -131,8 +131,8 @@ class Attempt:
             ) from error
 
     def note(self, question: Interrupt) -> None:
-        """Note a question: whatever the node does now, its task ends by asking."""
-        if all(question.id != other.id for other in self.asked):
+        """Note a question: whatever the node does now, its task ends by asking, unless its ending is fixed already."""
+        if not self.ended and all(question.id != other.id for other in self.asked):
             self.asked.append(question)
 
     def is_answered(self, question: Interrupt) -> bool:
@@ -149,7 +149,7 @@ class Attempt:
         found: dict[int | str, Any] = {}
         for id_ in self.scope.root.answers:
             if id_.startswith(start) and "|" not in (mark := id_[len(start) :]):
-                found[mark[1:] if mark[0] == "=" else int(mark)] = self.answer(id_)
+                found[unescape(mark[1:]) if mark[0] == "=" else int(mark)] = self.answer(id_)
         return found
 
     def _one_branch(self, what: str) -> None:

@@ -122,7 +122,7 @@ def _task(task: NodeTask, ending: Ending | None, answered: Any) -> TaskSnapshot:
     if isinstance(ending, Cancelled):
         return TaskSnapshot(task.id, name, "cancelled")
     if isinstance(ending, Interrupted) and (left := _unanswered(ending, answered)):
-        return TaskSnapshot(task.id, name, "interrupted", interrupts=left)
+        return TaskSnapshot(task.id, name, "interrupted", interrupts=left, error=ending.error)
     return TaskSnapshot(task.id, name, "pending")
 
 

@@ -211,7 +211,8 @@ def record_of(ending: Ending, task_id: str, namespace: str, number: int, seriali
         data = serializer.encode([writes, list(ending.gotos), sends, *told])
         return TaskRecord(namespace, number, task_id, "done", data)
     if type(ending) is Interrupted:
-        data = serializer.encode([list(ending.interrupts), ending.whole])
+        error = None if ending.error is None else serializer.encode_error(ending.error)
+        data = serializer.encode([list(ending.interrupts), ending.whole, error])
         return TaskRecord(namespace, number, task_id, "interrupted", data)
     if type(ending) is Failed:
         return TaskRecord(namespace, number, task_id, "failed", serializer.encode_error(ending.error))
@@ -233,8 +234,9 @@ def _ending_of(record: TaskRecord, task: NodeTask, serializer: Serializer, where
     if record.kind == "failed":
         return Failed(task, serializer.decode_error(record.data))
     if record.kind == "interrupted":
-        interrupts, whole = _decode(serializer, record.data, where)
-        return Interrupted(task, tuple(interrupts), whole)
+        interrupts, whole, error = _decode(serializer, record.data, where)
+        after = None if error is None else serializer.decode_error(error)
+        return Interrupted(task, tuple(interrupts), whole, error=after)
     if record.kind == "done":
         writes, gotos, sends, parent, after, withheld, memory = _decode(serializer, record.data, where)
         return Done(

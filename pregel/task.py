@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from inspect import iscoroutinefunction, signature
 from types import MappingProxyType
@@ -20,11 +21,22 @@ Sent = tuple[str, Any, bytes | None]
 
 NO_MEMORY: Mapping[str, int] = MappingProxyType({})
 _ESCAPES = str.maketrans({c: f"%{ord(c):02x}" for c in "%|@#!/"})
+_ESCAPED = re.compile("%(..)")
 
 
 def escape(name: str) -> str:
     """Return a name free of the characters that separate the parts of ids and namespaces."""
     return name.translate(_ESCAPES)
+
+
+def unescape(text: str) -> str:
+    """Return what `escape` was given."""
+    return _ESCAPED.sub(lambda found: chr(int(found[1], 16)), text)
+
+
+def plain(name: str) -> str:
+    """Return a name as exactly a text: a member of an enum of texts is one to Python, and not to stored bytes."""
+    return name if type(name) is str else str.__str__(name)
 
 
 def is_storable(text: str) -> bool:
@@ -224,18 +236,27 @@ class Done:
 
 
 class Interrupted:
-    """The task asks. `whole`: it runs again only when all of its questions are answered (rule 6.8)."""
+    """The task asks. `whole`: it runs again only when all of its questions are answered (rule 6.8).
 
-    __slots__ = ("interrupts", "payload", "task", "whole")
+    `error` is what the node raised after it had asked (rule 6.1).
+    """
+
+    __slots__ = ("error", "interrupts", "payload", "task", "whole")
     status = "__interrupt__"
 
     def __init__(
-        self, task: NodeTask, interrupts: tuple[Interrupt, ...], whole: bool = False, payload: Any = MISSING
+        self,
+        task: NodeTask,
+        interrupts: tuple[Interrupt, ...],
+        whole: bool = False,
+        payload: Any = MISSING,
+        error: BaseException | None = None,
     ) -> None:
         self.task = task
         self.interrupts = interrupts
         self.whole = whole
         self.payload = payload
+        self.error = error
 
     def as_exception(self) -> GraphInterrupt:
         """Return the pause as the node gave it."""

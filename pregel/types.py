@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Literal, NotReq
 
 from .channels import MISSING
 from .checkpoint import Status
-from .errors import GraphValidationError, NodeTimeoutError
+from .errors import GraphValidationError, NodeError, NodeTimeoutError
 from .interrupt import Interrupt
 
 if TYPE_CHECKING:  # a type parameter with a default, which checkers know long before Python does
@@ -101,6 +101,7 @@ def retryable(error: BaseException) -> bool:
         ImportError,
         LookupError,
         NameError,
+        NodeError,
         NotImplementedError,
         RecursionError,
         SyntaxError,
@@ -217,7 +218,8 @@ class RunOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class TaskSnapshot:
-    """A task of a step as `get_state` shows it: what it asks, how it failed, what it wrote.
+    """A task of a step as `get_state` shows it: what it asks, how it failed (or what it raised after it had asked),
+    what it wrote.
 
     `error` is what was raised if its class is built in or registered (`register_type`), else a `StoredError` that
     tells its name and text.

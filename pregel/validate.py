@@ -146,7 +146,7 @@ def pause_faults(what: str, names: Sequence[str] | str, known: Sequence[str]) ->
     """Return the faults of a list of nodes to pause at."""
     if names == "*":
         return []
-    if isinstance(names, str) or not isinstance(names, Sequence):
+    if isinstance(names, (str, bytes)) or not isinstance(names, Sequence):
         return [f'{what} takes a list of names or "*", not {names!r}']
     return [unknown(what, name, known) for name in names if name not in known]
 

@@ -1,4 +1,4 @@
-"""The examples do what they say, on a small tree with awkward files."""
+"""The examples do what they say: the review on a small tree with awkward files, the approval word for word."""
 
 import json
 import os
@@ -10,6 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 EXAMPLE = ROOT / "examples/source_review.py"
+APPROVAL = ROOT / "examples/tool_approval.py"
 FILES = {
     "good.py": b'"""Fine."""\n',
     "bad.py": b"def (",
@@ -72,3 +73,37 @@ def test_the_example_is_a_program_that_asks_at_the_terminal(tree: Path, tmp_path
     done = run(tmp_path, str(EXAMPLE), "tree", stdin=f"what\n{decision}\n")
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "source_review.md").exists() == (decision == "approve")
+
+
+SHOWN = """\
+clerk: the model speaks, after 0 messages
+question clerk@1|tools@2#0
+  needs_approval: [{'id': '2', 'name': 'refund', 'arguments': {'order': 'A7', 'amount': 500}, \
+'description': 'Pays money to the customer', 'question': 'Run refund?'}]
+  automatic: [{'id': '1', 'name': 'look_up', 'arguments': {'order': 'A7'}}]
+  refused: []
+answer: yes
+question clerk@1|tools@2#1
+  needs_approval: [{'id': '2', 'name': 'refund', 'arguments': {'order': 'A7', 'amount': 500}, \
+'description': 'Pays money to the customer', 'question': 'Run refund?'}]
+  automatic: [{'id': '1', 'name': 'look_up', 'arguments': {'order': 'A7'}}]
+  refused: ['an answer is a list of decisions, not str']
+answer: [{'id': '2', 'name': 'refund', 'decision': 'edit', 'arguments': {'order': 'A7', 'amount': 120}}]
+  look_up of A7 ran in clerk@1|tools@2, which sees 2 answers
+  refund of 120 EUR for A7 ran
+clerk: the model speaks, after 3 messages
+writer: the model speaks, after 0 messages
+  look_up of A7 ran in writer@6|tools@2, which sees 0 answers
+  look_up of A8 ran in writer@6|tools@2, which sees 0 answers
+writer: the model speaks, after 3 messages
+The clerk: 120 EUR were refunded.
+The writer: dear customer, about a lamp of 120 EUR that arrived broken, we are sorry.
+"""
+
+
+def test_the_second_agent_starts_fresh_after_the_first_was_answered(tmp_path: Path) -> None:
+    """8.3, 14.1, 14.2: two agents in sequence; nothing runs before it is approved, the second sees no answer."""
+    done = run(tmp_path, str(APPROVAL))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == SHOWN
+    assert done.stderr == ""

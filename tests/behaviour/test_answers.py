@@ -16,6 +16,7 @@ from pregel import (
     EphemeralValue,
     GraphInterrupt,
     InMemorySaver,
+    Interrupt,
     InvalidAnswerError,
     InvalidRequestError,
     InvalidUpdateError,
@@ -420,3 +421,16 @@ def test_a_question_of_the_entry_needs_no_earlier_step(world: World) -> None:
     saver = InMemorySaver()
     graph = one(world, saver)
     assert [i.id for i in world.state(graph, thread_id="t").interrupts] == ["a@1#0"]
+
+
+@pytest.mark.parametrize("key", ["a/b", "50%", "a|b", "x@1", "n#0", "wow!", "%2f", ""])
+def test_answers_are_read_by_the_key_as_it_was_given(world: World, saver: Saver, key: str) -> None:
+    """6.1, 6.8: `runtime.answers` has a keyed question's own key, separators and all."""
+
+    def node(state: State) -> Any:
+        answers = get_runtime().answers
+        return {"log": [answers[key]]} if key in answers else GraphInterrupt([Interrupt("?", id=key)])
+
+    graph = build(State, {"a": world.node(node)}, [(START, "a")], saver)
+    world.invoke(graph, {}, thread_id="t")
+    assert world.resume(graph, 1, thread_id="t") == {"log": [1]}

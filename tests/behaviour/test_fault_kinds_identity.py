@@ -100,6 +100,60 @@ def test_one_call_answers_several_children_and_packets(world: World, saver: Save
     assert ran.counts == {"x": 3, "before ?p": 6}
 
 
+def test_packets_to_one_asking_node_share_no_question(world: World, saver: Saver, ran: Ran) -> None:
+    """6.7, 6.8: the id holds the task: three packets without a key are three questions, answered in any order."""
+
+    def node(arg: str) -> dict[str, Any]:
+        ran(arg)
+        return {"log": [(arg, interrupt("?"))]}
+
+    route: Any = lambda s: [Send("p", name) for name in "xyz"]  # noqa: E731 - as a user writes it
+    graph = build(State, {"p": world.node(node)}, [], saver, branches=[(START, route, ["p"])])
+    left = ids(world.invoke(graph, {}, thread_id="t"))
+    assert len(set(left)) == 3
+    for place, name in ((1, "y"), (1, "z")):
+        answered = left.pop(place)
+        assert ids(world.resume(graph, answers={answered: name.upper()}, thread_id="t")) == left
+    assert world.resume(graph, "X", thread_id="t") == {"log": [("x", "X"), ("y", "Y"), ("z", "Z")]}
+    assert ran.counts == {"x": 2, "y": 2, "z": 2}
+
+
+def test_different_children_in_one_step_are_answered_by_one_call(world: World, saver: Saver, ran: Ran) -> None:
+    """6.7, 8.2: two graphs as nodes pause side by side, at different depths; one call lets both go on."""
+    deep = build(State, {"inner": child_of(world, ran, "m", "?q")}, [(START, "inner")])
+    nodes = {"p": child_of(world, ran, "?p", "n"), "q": deep}
+    graph = build(State, nodes, [(START, "p"), (START, "q")], saver)
+    answers = {i.id: i.value.upper() for i in world.invoke(graph, {}, thread_id="t")["__interrupt__"]}
+    assert world.resume(graph, answers=answers, thread_id="t") == {"log": [("?p", "?P"), "n", "m", ("?q", "?Q")]}
+    assert ran.counts == {"before ?p": 2, "n": 1, "m": 1, "before ?q": 2}
+
+
+def test_an_answer_does_not_reach_the_next_question_after_a_failure(world: World, saver: Saver, ran: Ran) -> None:
+    """6.8, 5.5: the answered node, or the one after it, fails; whoever goes on, the next question asks for itself."""
+
+    def fails_once(name: str) -> Any:
+        def node(state: State) -> dict[str, Any]:
+            answer = interrupt(name) if name == "p" else None
+            ran(f"after {name}")
+            if ran.counts[f"after {name}"] == 1:
+                raise ConnectionError(name)
+            return {"log": [(name, answer or interrupt(name))]}
+
+        return world.node(node)
+
+    nodes = {"p": fails_once("p"), "q": fails_once("q")}
+    graph = build(State, nodes, [(START, "p"), ("p", "q")], saver)
+    world.invoke(graph, {}, thread_id="t")
+    with pytest.raises(ConnectionError, match="p"):
+        world.resume(graph, 1, thread_id="t")
+    with pytest.raises(ConnectionError, match="q"):
+        world.recover(graph, thread_id="t")
+    for paused in (world.invoke(graph, None, thread_id="t"), world.recover(graph, thread_id="t")):
+        assert [i.value for i in paused["__interrupt__"]] == ["q"]
+        assert paused["log"] == [("p", 1)]
+    assert world.resume(graph, 2, thread_id="t") == {"log": [("p", 1), ("q", 2)]}
+
+
 def test_the_result_alone_is_enough_to_answer(world: World, saver: Saver, ran: Ran) -> None:
     """6.3: id, payload and place are in the result, as plain values for a front end, and build the answer."""
     nodes = {"a": asks(world, ran, "?a"), "p": child_of(world, ran, "?p")}
@@ -144,6 +198,15 @@ def test_a_jump_never_takes_an_answer_along(world: World, saver: Saver, ran: Ran
     assert ran.counts == {"before ?a": 1, "before ?b": 1}
 
 
+def test_a_jump_to_who_is_asking_keeps_the_question(world: World, saver: Saver, ran: Ran) -> None:
+    """3.3, 4.4: a node that is due already stays due as it was: same id, not run again, answered once."""
+    graph = build(State, {"a": asks(world, ran, "?a")}, [(START, "a")], saver)
+    paused = world.invoke(graph, {}, thread_id="t")
+    assert ids(world.invoke(graph, Command(goto="a"), thread_id="t")) == ids(paused)
+    assert ran.counts == {"before ?a": 1}
+    assert world.resume(graph, answers={ids(paused)[0]: 1}, thread_id="t") == {"log": [("?a", 1)]}
+
+
 # --- work that is not repeated --------------------------------------------------------------------------------------
 
 
@@ -172,6 +235,25 @@ def test_a_finished_call_in_a_node_is_not_repeated(world: World, saver: Saver, r
     world.invoke(graph, {}, thread_id="t")
     assert world.resume(graph, 1, thread_id="t") == {"log": ["effect", ("?tool", 1)]}
     assert ran.counts == {"effect": 1, "before ?tool": 2}
+
+
+def test_tools_that_are_tasks_of_their_own_run_once(world: World, saver: Saver, ran: Ran) -> None:
+    """5.2, 6.7: of three tool calls sent by one node one asks; neither the others nor the sender run again."""
+
+    def tool(name: str) -> dict[str, Any]:
+        ran(name)
+        return {"log": [(name, interrupt("sure?") if name == "pay" else "done")]}
+
+    def route(state: State) -> list[Send]:
+        ran("plan")
+        return [Send("tool", name) for name in ("look", "pay", "mail")]
+
+    nodes = {"model": world.node(lambda s: ran("model")), "tool": world.node(tool)}
+    graph = build(State, nodes, [(START, "model")], saver, branches=[("model", route, ["tool"])])
+    assert len(ids(world.invoke(graph, {}, thread_id="t"))) == 1
+    assert world.invoke(graph, None, thread_id="t")["log"] == []
+    assert world.resume(graph, "yes", thread_id="t") == {"log": [("look", "done"), ("pay", "yes"), ("mail", "done")]}
+    assert ran.counts == {"model": 1, "plan": 1, "look": 1, "pay": 2, "mail": 1}
 
 
 def test_a_finished_thread_runs_nothing_when_continued(world: World, saver: Saver, ran: Ran) -> None:
@@ -235,3 +317,41 @@ def test_retries_do_not_see_pauses_of_children(world: World, saver: Saver, ran: 
     world.invoke(graph, {}, thread_id="t")
     assert ran.counts == {"entry": 1, "before ?p": 1}
     assert world.resume(graph, 1, thread_id="t") == {"log": [("?p", 1)]}
+
+
+def test_retries_and_catch_alls_do_not_see_a_jump_to_the_parent(world: World, saver: Saver, ran: Ran) -> None:
+    """4.2, 5.7: a child's command for its parent passes `except Exception` and a policy that covers everything."""
+    up = Command(update={"log": ["up"]}, goto="b", graph=Command.PARENT)
+    child = build(State, {"up": world.node(lambda s: noted(ran, "up", up))}, [(START, "up")])
+
+    def body(state: State) -> Calls:
+        ran("entry")
+        try:
+            return {"log": (yield Call(child, {}))["log"]}
+        except Exception as error:
+            return {"log": [f"the child failed: {error}"]}
+
+    policy = RetryPolicy(max_attempts=3, initial_interval=0.001, retry_on=lambda error: True)
+    nodes = {"a": (calling(world, body), {"retry_policy": policy, "destinations": ["b"]}), "b": marks(world, ran, "b")}
+    graph = build(State, nodes, [(START, "a")], saver)
+    assert world.invoke(graph, {}, thread_id="t") == {"log": ["up", "b"]}
+    assert ran.counts == {"entry": 1, "up": 1, "b": 1}
+
+
+def test_a_tool_runner_that_gathers_errors_does_not_take_pauses(world: World, saver: Saver) -> None:
+    """6.1, 6.9: errors and pauses that a runner collected as values are told apart: the questions are asked."""
+
+    async def tool(name: str) -> Any:
+        if name == "broken":
+            raise ValueError(name)
+        return interrupt(name, key=name)
+
+    async def node(state: State) -> dict[str, Any]:
+        found = await asyncio.gather(*map(tool, ("x", "broken", "y")), return_exceptions=True)
+        return {"log": [f"failed: {one}" if isinstance(one, BaseException) else one for one in found]}
+
+    graph = build(State, {"a": node}, [(START, "a")], saver)
+    paused = world.invoke(graph, {}, thread_id="t")
+    assert (paused["log"], [i.value for i in paused["__interrupt__"]]) == ([], ["x", "y"])
+    answers = {i.id: i.value.upper() for i in paused["__interrupt__"]}
+    assert world.resume(graph, answers=answers, thread_id="t") == {"log": ["X", "failed: broken", "Y"]}
