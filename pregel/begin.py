@@ -22,7 +22,8 @@ from .errors import (
 )
 from .head import Head
 from .interrupt import Interrupt, merge
-from .scope import Scope, levels
+from .locate import locate
+from .scope import Scope
 from .task import Done, Ending, Interrupted, NodeTask, Sent
 
 
@@ -227,10 +228,7 @@ class Beginning:
         """Edit a nested namespace; the root gets a commit with it, so that the edit counts as a run (rule 10.3)."""
         assert isinstance(request, Edit), "only an edit begins in a nested namespace"
         scope = self.scope
-        top = found = yield from load("")
-        for namespace in levels(scope.namespace):
-            if found.saved is not None:
-                found = yield from load(namespace, None, found.saved.checkpoint.line)
+        top, found, remembered = yield from locate(scope.namespace, scope.root.serializer)
         if top.saved is None or found.saved is None:
             raise NoCheckpointError(
                 f"no checkpoint: nothing is stored for namespace {scope.namespace!r} of thread {scope.root.thread_id!r}"
@@ -239,12 +237,23 @@ class Beginning:
             raise InvalidRequestError(
                 f"checkpoint {number} is not the newest of namespace {scope.namespace!r}; only that one can be edited"
             )
+        if found.saved.checkpoint.caller != self.graph.name:
+            name = found.saved.checkpoint.caller
+            raise InvalidRequestError(
+                f"namespace {scope.namespace!r} holds the state of graph {name!r}, which is no node of a graph that "
+                f"{self.graph.name!r} knows",
+                hint="edit it by that graph: child.with_checkpointer(saver).update_state(...)",
+            )
         self.restore(found.saved)
         folded = rules.prepare(self.head, list(request.values.items()), "the update")
         self.top = found.top + 1
         self.head.advance(self.top, "update", keep_line=True)
         self.head.channels.apply(folded, self.top)
-        claim = stored.claim(top.saved.checkpoint, top.top + 1)
+        memory = None
+        if remembered:
+            known = stored.memory_of(top.saved, scope.root.serializer)
+            memory = scope.root.serializer.encode({**known, scope.namespace: self.top})
+        claim = stored.claim(top.saved.checkpoint, top.top + 1, memory)
         reply: Stop | None = yield Put((claim, self.commit()), (), True)
         if reply is not None:
             raise Halted(reply.error)

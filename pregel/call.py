@@ -14,9 +14,10 @@ from .effects import Event
 from .ending import own
 from .errors import InvalidRequestError, InvalidUpdateError, NoCheckpointerError
 from .journal import Journal
+from .namespace import parts, without_ids
 from .runtime import enclosing
 from .schema import as_mapping
-from .scope import Graph, Root, Scope, checkpoint_text, levels
+from .scope import Graph, Root, Scope, checkpoint_text
 from .task import is_storable
 from .threads import Slots
 from .types import INTERRUPT, Command, Durability, RunConfig, RunOptions, is_seconds
@@ -182,23 +183,19 @@ def prepare_edit(graph: Graph, config: Mapping[str, Any] | None, values: Any, th
     configurable = dict(merged.get("configurable", {}))
     namespace = configurable.pop("checkpoint_ns", "")
     merged["configurable"] = configurable
-    target = graph_at(graph, namespace)
+    target = graph_at(graph, namespace) or graph
     call = prepare(graph, Edit(_update(target, values), run=False), merged, options)
     call.scope.graph = target
     call.scope.namespace = namespace
     return call
 
 
-def graph_at(graph: Graph, namespace: str) -> Graph:
-    """Return the graph whose state a namespace holds. Raises InvalidRequestError if it is not known beforehand."""
-    for level in levels(namespace):
-        key = level.rpartition("|")[2].partition("@")[0]
-        node = next((node for node in graph.nodes.values() if node.key == key), None)
+def graph_at(graph: Graph, namespace: str) -> Graph | None:
+    """Return the graph whose state a namespace holds, None if a function calls it, which nobody knows beforehand."""
+    for part in parts(without_ids(namespace)):
+        node = next((node for node in graph.nodes.values() if node.key == part.partition("#")[0]), None)
         if node is None or node.kind != "graph":
-            raise InvalidRequestError(
-                f"namespace {namespace!r} belongs to no graph that is a node of {graph.name!r}",
-                hint="a graph that a function calls is not known here",
-            )
+            return None
         graph = node.fn
     return graph
 

@@ -23,6 +23,7 @@ from .checkpoint import Saver, Serializer
 from .drive import adrive, drive
 from .errors import GraphValidationError
 from .head import SCHEDULING
+from .interrupt import Interrupt
 from .runtime import Attempt, enclosing
 from .schema import storable_types
 from .stream import StreamModes, shaped, shaped_events
@@ -228,17 +229,36 @@ class Pregel(Generic[StateT]):
 
     # --- state ----------------------------------------------------------------------------------------------------
 
-    def get_state(self, config: Mapping[str, Any] | None = None, *, thread_id: str | None = None) -> StateSnapshot:
-        """Return the state of a thread at its head, or at the checkpoint that `config` names (rule 9.1)."""
+    def get_state(
+        self, config: Mapping[str, Any] | None = None, subgraphs: bool = False, *, thread_id: str | None = None
+    ) -> StateSnapshot:
+        """Return the state of a thread at its head, or at the checkpoint that `config` names (rule 9.1).
+
+        With `subgraphs`, each task has the states of the graphs that it has called, and those of theirs. `config` may
+        name a nested namespace as `checkpoint_ns`; the state of a graph that a function calls is shown as it is stored.
+        """
         place = state.place_of(self, config, thread_id)
-        return state.snapshot(self, place, state.read(place))
+        names = place.saver.namespaces(place.key.thread_id) if subgraphs else None
+        return state.answer(place, state.snapshot(self, place.key, names))
 
     async def aget_state(
-        self, config: Mapping[str, Any] | None = None, *, thread_id: str | None = None
+        self, config: Mapping[str, Any] | None = None, subgraphs: bool = False, *, thread_id: str | None = None
     ) -> StateSnapshot:
         """Do `get_state` without blocking the event loop."""
         place = state.place_of(self, config, thread_id)
-        return state.snapshot(self, place, await state.aread(place))
+        names = await place.saver.anamespaces(place.key.thread_id) if subgraphs else None
+        return await state.aanswer(place, state.snapshot(self, place.key, names))
+
+    def pending(self, thread_id: str) -> list[Interrupt]:
+        """Return the open questions of a thread over all namespaces, each once (rule 6.5).
+
+        Each says its `id`, `node`, `namespace`, `value` (the payload) and `asked_at`. Static pauses are no questions.
+        """
+        return state.open_questions(self.get_state(subgraphs=True, thread_id=thread_id))
+
+    async def apending(self, thread_id: str) -> list[Interrupt]:
+        """Do `pending` without blocking the event loop."""
+        return state.open_questions(await self.aget_state(subgraphs=True, thread_id=thread_id))
 
     def get_state_history(
         self,

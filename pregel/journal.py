@@ -9,6 +9,7 @@ from collections.abc import Collection, Sequence
 from concurrent.futures import Future
 
 from .checkpoint import Commit, Found, Key, Run, Saver, TaskRecord, pack_versions, unpack_versions
+from .namespace import is_memory
 from .threads import THREADS
 from .types import Durability
 
@@ -21,7 +22,18 @@ class Journal:
     "sync" writes at once; "async" lets one write trail behind; "exit" keeps all but the beginning for `close`.
     """
 
-    __slots__ = ("_commits", "_lock", "_records", "_run", "_trailing", "durability", "saver", "thread_id")
+    __slots__ = (
+        "_commits",
+        "_failed",
+        "_lock",
+        "_records",
+        "_run",
+        "_trailing",
+        "_writing",
+        "durability",
+        "saver",
+        "thread_id",
+    )
 
     def __init__(self, saver: Saver, thread_id: str, durability: Durability) -> None:
         self.saver = saver
@@ -33,15 +45,21 @@ class Journal:
         # "exit" only: under 0 the newest of each namespace, under its number what a finished call left in a memory
         self._commits: dict[tuple[str, int], Commit] = {}
         self._records: list[TaskRecord] = []
+        self._writing = threading.Lock()  # while what was kept is written, nobody writes what rests on it
+        self._failed: BaseException | None = None
 
     def load(self, namespace: str, number: int | None, epochs: Collection[int] | None) -> Found:
         """Read a checkpoint; the first read fixes the fence."""
-        self.flush()
+        self._wait()
+        if (namespace, 0) in self._commits:
+            self.flush()
         return self._found(self.saver.get(Key(self.thread_id, namespace, number), epochs))
 
     async def aload(self, namespace: str, number: int | None, epochs: Collection[int] | None) -> Found:
         """Do `load` without blocking the event loop."""
-        await self.aflush()
+        await self._await()
+        if (namespace, 0) in self._commits:
+            await self.aflush()
         return self._found(await self.saver.aget(Key(self.thread_id, namespace, number), epochs))
 
     def _found(self, found: Found) -> Found:
@@ -74,16 +92,25 @@ class Journal:
             await self.saver.aput(*batch)
 
     def flush(self) -> None:
-        """Make everything durable."""
+        """Make everything durable. Raises what an earlier flush has raised: what it was to write is lost."""
         self._wait()
-        if self._commits or self._records:
-            self.saver.put(*self._kept())
+        with self._writing:
+            if self._failed is not None:
+                raise self._failed
+            if self._commits or self._records:
+                try:
+                    self.saver.put(*self._kept())
+                except BaseException as error:
+                    self._failed = error
+                    raise
 
     async def aflush(self) -> None:
         """Do `flush` without blocking the event loop."""
         await self._await()
-        if self._commits or self._records:
-            await self.saver.aput(*self._kept())
+        if not self.saver.blocking:
+            self.flush()
+        elif self._commits or self._records or self._failed is not None:
+            await asyncio.shield(asyncio.wrap_future(THREADS.submit(self.flush)))
 
     def _batch(self, commits: Sequence[Commit], records: Sequence[TaskRecord]) -> Batch:
         run = self._run
@@ -154,11 +181,6 @@ class Journal:
             commits, records = list(self._commits.values()), self._records
             self._commits, self._records = {}, []
         return self._batch(commits, records)
-
-
-def is_memory(namespace: str) -> bool:
-    """Whether a namespace outlasts the tasks that call its graph (rule 8.5)."""
-    return bool(namespace) and "@" not in namespace.rpartition("|")[2]
 
 
 def merged(earlier: Commit, later: Commit) -> Commit:

@@ -15,6 +15,7 @@ from .checkpoint import Status
 from .errors import InvalidAnswerError, InvalidTargetError, InvalidUpdateError, PregelError
 from .head import MEMORY, SENDS, WROTE, Head, Packet
 from .interrupt import Interrupt, When
+from .namespace import join, parts
 from .task import Cancelled, Done, Ending, Failed, Interrupted, NodeTask, PregelNode, Sent, plain
 from .types import END, START, Command, Send
 
@@ -348,13 +349,8 @@ def _before(graph: Plan, head: Head, pauses: Pauses, namespace: str) -> list[Int
 
 
 def _reason(task: NodeTask, when: When, namespace: str, value: Any = None) -> Interrupt:
-    where = tuple(namespace.split("|")) if namespace else ()
-    return Interrupt(value, join(namespace, f"{task.id}!{when}"), task.node.name, where, when)
-
-
-def join(namespace: str, part: str) -> str:
-    """Return the id of something inside a namespace."""
-    return f"{namespace}|{part}" if namespace else part
+    id_ = join(namespace, f"{task.id}!{when}")
+    return Interrupt(value, id_, task.node.name, parts(namespace), when)
 
 
 # A mapping whose keys all have the form of interrupt ids, none of them pending, is an old or foreign answer map and not

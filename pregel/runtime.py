@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -18,7 +17,7 @@ from .effects import Event
 from .errors import AttemptEnded, BranchError, InvalidRequestError, NodeError
 from .head import Head
 from .interrupt import GraphInterrupt, Interrupt, find_interrupts, merged
-from .rules import join
+from .namespace import join, parts, without_ids
 from .scope import Scope, config_of
 from .task import NodeTask, escape, is_storable, unescape
 from .threads import Slots, StopSignal, all_ended, branch
@@ -113,8 +112,7 @@ class Attempt:
             self._questions += 1
         else:
             mark = f"={_checked_key(key)}"
-        where = tuple(self.scope.namespace.split("|")) if self.scope.namespace else ()
-        node = self.task.node.name
+        node, where = self.task.node.name, parts(self.scope.namespace)
         described = None if schema is None else self._described(schema)
         now = datetime.now(UTC).isoformat()
         return Interrupt(value, f"{self.prefix}#{mark}", node, where, "inside", (node,), described, now)
@@ -172,7 +170,7 @@ class Attempt:
         One with a memory has the names of nodes instead of the ids of tasks, which differ from call to call (rule 8.5).
         """
         self.check()
-        prefix = nameless(self.prefix) if memory else self.prefix
+        prefix = without_ids(self.prefix) if memory else self.prefix
         if key is not None:
             return f"{prefix}#={_checked_key(key)}"
         self._one_branch("a child call")
@@ -239,14 +237,6 @@ class Attempt:
         if as_node:
             scope.collect = parent.graph.reduced & graph.channels.keys()
         return scope
-
-
-def nameless(namespace: str) -> str:
-    """Return a namespace with the names of nodes only, whichever tasks it leads through (rule 8.5)."""
-    return _ACTIVATION.sub("", namespace)
-
-
-_ACTIVATION = re.compile(r"@[\d.]+")
 
 
 def _checked_key(key: Any) -> str:

@@ -177,12 +177,6 @@ def config_of(scope: Scope, namespace: str, checkpoint: int) -> Mapping[str, Any
     return {**scope.root.config, "configurable": configurable}
 
 
-def levels(namespace: str) -> list[str]:
-    """Return the namespaces from the first below the root down to this one."""
-    parts = namespace.split("|") if namespace else []
-    return ["|".join(parts[: depth + 1]) for depth in range(len(parts))]
-
-
 def checkpoint_text(number: int) -> str:
     """Return a checkpoint number as users see it: text whose order is the order of time."""
     return f"{number:012d}"

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from . import rules, stored
 from .call import checked_config, graph_at, number_of
 from .checkpoint import Found, Key, Saved, Saver
+from .effects import Load, Program, load
 from .errors import GraphChangedError, InvalidRequestError, NoCheckpointerError
 from .head import Head
 from .interrupt import Interrupt
-from .scope import Graph, checkpoint_text, levels
+from .locate import locate
+from .namespace import is_memory, join, owner, without_ids
+from .scope import Graph, checkpoint_text
+from .standin import StandIn
 from .task import Cancelled, Done, Ending, Failed, Interrupted, NodeTask
 from .types import RunConfig, StateSnapshot, TaskSnapshot
+
+T = TypeVar("T")
+Shape = Graph | StandIn
+"""What is read of a graph."""
 
 
 class Place(NamedTuple):
@@ -41,37 +50,114 @@ def number_in(config: Mapping[str, Any] | None) -> int | None:
     return number_of(checked_config(config).get("configurable", {}).get("checkpoint_id"))
 
 
-def read(place: Place) -> Found:
-    """Read the checkpoint of a place; below the root, the one that the present line of its callers knows."""
-    if place.key.checkpoint_id is not None:
-        return place.saver.get(place.key)
-    found = place.saver.get(Key(place.key.thread_id))
-    for namespace in levels(place.key.namespace):
-        if found.saved is not None:
-            found = place.saver.get(Key(place.key.thread_id, namespace), found.saved.checkpoint.line)
-    return found
+def answer(place: Place, program: Program[T]) -> T:
+    """Run a program that only reads."""
+    reply: Found | None = None
+    while True:
+        try:
+            ask = program.send(reply)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return] # what the program returns
+        assert isinstance(ask, Load), "a program that reads does nothing else"
+        reply = place.saver.get(Key(place.key.thread_id, ask.namespace, ask.number), ask.epochs)
 
 
-async def aread(place: Place) -> Found:
-    """Do `read` without blocking the event loop."""
-    if place.key.checkpoint_id is not None:
-        return await place.saver.aget(place.key)
-    found = await place.saver.aget(Key(place.key.thread_id))
-    for namespace in levels(place.key.namespace):
-        if found.saved is not None:
-            found = await place.saver.aget(Key(place.key.thread_id, namespace), found.saved.checkpoint.line)
-    return found
+async def aanswer(place: Place, program: Program[T]) -> T:
+    """Do `answer` without blocking the event loop."""
+    reply: Found | None = None
+    while True:
+        try:
+            ask = program.send(reply)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return] # what the program returns
+        assert isinstance(ask, Load), "a program that reads does nothing else"
+        reply = await place.saver.aget(Key(place.key.thread_id, ask.namespace, ask.number), ask.epochs)
 
 
-def snapshot(graph: Graph, place: Place, found: Found) -> StateSnapshot:
-    """Return what a read found; an unknown thread gives an empty snapshot."""
-    graph = graph_at(graph, place.key.namespace)
-    if found.saved is None:
-        return StateSnapshot({}, (), _config(place.key, None), {}, None, None, (), (), None)
-    return shown(graph, place.key, found.saved)
+def snapshot(graph: Graph, key: Key, namespaces: Sequence[str] | None = None) -> Program[StateSnapshot]:
+    """Read a state, with those of the graphs below it if the thread's `namespaces` are given.
+
+    An unknown thread gives an empty snapshot.
+    """
+    if key.checkpoint_id is None:
+        root, found, _ = yield from locate(key.namespace, graph.serializer)
+    else:
+        found = yield from load(key.namespace, key.checkpoint_id)
+        root = found
+    if root.saved is None or found.saved is None:
+        return StateSnapshot({}, (), _config(key, None), {}, None, None, (), (), None)
+    answered = _answered(root.saved)
+    state = shown(graph_of(graph, key.namespace, found.saved), key, found.saved, answered)
+    if namespaces is None:
+        return state
+    below = _Below(graph, key.thread_id, root.saved.checkpoint.line, answered, namespaces)
+    return (yield from below.filled(state, key.namespace, found.saved))
 
 
-def shown(graph: Graph, key: Key, saved: Saved) -> StateSnapshot:
+def _answered(root: Saved) -> Container[str]:
+    answers, passed = stored.answers_of(root)
+    return answers.keys() | passed
+
+
+def graph_of(graph: Graph, namespace: str, saved: Saved) -> Shape:
+    """Return the graph that a namespace belongs to, or what can be told of it."""
+    known = graph_at(graph, namespace)
+    if known is None:
+        return graph if graph.name == saved.checkpoint.caller else StandIn(saved, graph.serializer)
+    return known
+
+
+class _Below:
+    """Reads the states of the graphs that tasks have called, down to the last."""
+
+    def __init__(
+        self, graph: Graph, thread_id: str, line: tuple[int, ...], answered: Container[str], namespaces: Sequence[str]
+    ) -> None:
+        self._graph = graph
+        self._thread_id = thread_id
+        self._line = line
+        self._answered = answered
+        self._called: dict[str, list[str]] = {}
+        for namespace in namespaces:
+            self._called.setdefault(owner(namespace), []).append(namespace)
+
+    def filled(self, state: StateSnapshot, namespace: str, saved: Saved) -> Program[StateSnapshot]:
+        """Return a state with the states below it."""
+        tasks = []
+        for task in state.tasks:
+            children = yield from self._children(join(namespace, task.id), saved.checkpoint.line)
+            tasks.append(replace(task, children=children))
+        return replace(state, tasks=tuple(tasks))
+
+    def _children(self, task: str, line: tuple[int, ...]) -> Program[tuple[StateSnapshot, ...]]:
+        states = []
+        for namespace in [*self._called.get(task, ()), *self._called.get(without_ids(task), ())]:
+            found = yield from load(namespace, None, self._line if is_memory(namespace) else line)
+            if found.saved is None or (is_memory(namespace) and self._caller(found.saved) != task):
+                continue
+            graph, key = graph_of(self._graph, namespace, found.saved), Key(self._thread_id, namespace)
+            state = shown(graph, key, found.saved, self._answered)
+            states.append((yield from self.filled(state, namespace, found.saved)))
+        return tuple(states)
+
+    def _caller(self, saved: Saved) -> str:
+        return stored.caller_of(saved, self._graph.serializer)
+
+
+def open_questions(state: StateSnapshot) -> list[Interrupt]:
+    """Return the questions that wait for an answer, of a state with all below it, each once (rule 6.5)."""
+    found: dict[str | None, Interrupt] = {}
+    todo = [state]
+    while todo:
+        for task in todo.pop().tasks:
+            for interrupt in task.interrupts:
+                if interrupt.when == "inside":
+                    found.setdefault(interrupt.id, interrupt)
+            todo.extend(task.children)
+    return list(found.values())
+
+
+def shown(graph: Shape, key: Key, saved: Saved, answered: Container[str]) -> StateSnapshot:
     """Return one stored checkpoint as a snapshot. Raises GraphChangedError."""
     checkpoint = saved.checkpoint
     head = Head(graph.channels, graph.scheduling, graph.initial())
@@ -83,8 +169,6 @@ def shown(graph: Graph, key: Key, saved: Saved) -> StateSnapshot:
     stored.restore(head, saved, graph.serializer)
     tasks = _tasks(graph, head)
     endings = stored.endings_of(saved, tasks, graph.serializer)
-    answers, passed = stored.answers_of(saved)
-    answered = answers.keys() | passed
     shown_tasks = tuple(_task(task, endings.get(task.id), answered) for task in tasks)
     asked = [interrupt for task in shown_tasks for interrupt in task.interrupts]
     metadata = {
@@ -107,7 +191,7 @@ def shown(graph: Graph, key: Key, saved: Saved) -> StateSnapshot:
     )
 
 
-def _tasks(graph: Graph, head: Head) -> list[NodeTask]:
+def _tasks(graph: Shape, head: Head) -> list[NodeTask]:
     if gone := [name for name in [*(name for name, _, _ in head.withheld), *head.due] if name not in graph.nodes]:
         raise GraphChangedError(f"the graph no longer has the pending {gone}", missing=tuple(gone))
     return rules.pending(graph, head)
@@ -130,7 +214,7 @@ def _unanswered(ending: Interrupted, answered: Any) -> tuple[Interrupt, ...]:
     return tuple(interrupt for interrupt in ending.interrupts if interrupt.id not in answered)
 
 
-def _stalled(graph: Graph, head: Head) -> Mapping[str, tuple[str, ...]]:
+def _stalled(graph: Shape, head: Head) -> Mapping[str, tuple[str, ...]]:
     values = head.scheduling.values
     return {channel.target: tuple(values[name]) for name, channel in graph.barriers.items() if name in values}
 
@@ -152,7 +236,7 @@ class Wanted:
             raise InvalidRequestError(f"limit is a whole number from 0 on, not {limit!r}")
         if not isinstance(filter, Mapping):
             raise InvalidRequestError(f"filter is a mapping of metadata, not {filter!r}")
-        self._graph = graph_at(graph, key.namespace)
+        self._graph = graph
         self._key = key
         self._filter = filter
         self._left = limit
@@ -164,7 +248,7 @@ class Wanted:
 
     def shown(self, saved: Saved) -> Iterator[StateSnapshot]:
         """Yield the state if it is wanted."""
-        state = shown(self._graph, self._key, saved)
+        state = shown(graph_of(self._graph, self._key.namespace, saved), self._key, saved, _answered(saved))
         if all(name in state.metadata and state.metadata[name] == value for name, value in self._filter.items()):
             if self._left is not None:
                 self._left -= 1

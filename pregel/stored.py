@@ -20,7 +20,7 @@ from .checkpoint import (
     register_type,
 )
 from .errors import CorruptCheckpointError, PregelError
-from .head import SENDS, Head
+from .head import MEMORY, SENDS, Head
 from .interrupt import Interrupt
 from .task import Cancelled, Done, Ending, Failed, Interrupted, NodeTask
 from .types import Command, Send
@@ -133,8 +133,12 @@ def _encode_packets(serializer: Serializer, packets: Iterable[tuple[int, int, st
     )
 
 
-def claim(checkpoint: Checkpoint, number: int) -> Commit:
-    """Return a commit that changes nothing but the number: the root's part in an edit of a nested namespace."""
+def claim(checkpoint: Checkpoint, number: int, memory: bytes | None = None) -> Commit:
+    """Return a commit that changes nothing but the number: the root's part in an edit of a nested namespace.
+
+    With `memory`, packed, it points to where memories stand now.
+    """
+    values = () if memory is None else (ChannelValue(MEMORY, number, "full", 0, memory),)
     line = (*checkpoint.line, number)
     next_ = checkpoint._replace(
         id=number,
@@ -145,9 +149,9 @@ def claim(checkpoint: Checkpoint, number: int) -> Commit:
         created_at=time.time(),
         line=line,
         complete=False,
-        versions=pack_versions({}),
+        versions=pack_versions({value.channel: number for value in values}),
     )
-    return Commit(next_, ())
+    return Commit(next_, values)
 
 
 # --- a commit becomes a head ------------------------------------------------------------------------------------
@@ -198,6 +202,24 @@ def missing_channels(saved: Saved, head: Head) -> list[str]:
     return [n for n in saved.versions if n not in head.channels.channels and n not in head.scheduling.channels]
 
 
+def waiting_nodes(saved: Saved, serializer: Serializer) -> list[str]:
+    """Return the names of the nodes that a checkpoint is to run, without a graph that knows them."""
+    due, _, (_, withheld), *_ = serializer.decode(saved.checkpoint.due)
+    packets = serializer.decode(saved.values[SENDS][0]) if SENDS in saved.values else []
+    return list(dict.fromkeys([name for name, *_ in withheld] + [d[0] for d in due] + [p[2] for p in packets]))
+
+
+def caller_of(saved: Saved, serializer: Serializer) -> str:
+    """Return the task that called a graph with a memory."""
+    caller: str = serializer.decode(saved.checkpoint.due)[-1]
+    return caller
+
+
+def memory_of(saved: Saved, serializer: Serializer) -> dict[str, int]:
+    """Return where the memories of child graphs stand at a checkpoint."""
+    return dict(serializer.decode(saved.values[MEMORY][0])) if MEMORY in saved.values else {}
+
+
 # --- endings become records, and back ----------------------------------------------------------------------------
 
 
@@ -220,11 +242,22 @@ def record_of(ending: Ending, task_id: str, namespace: str, number: int, seriali
 
 
 def endings_of(saved: Saved, tasks: Iterable[NodeTask], serializer: Serializer) -> dict[str, Ending]:
-    """Return how the tasks of a checkpoint ended, by task id; a later record of the line replaces an earlier one."""
+    """Return how the tasks of a checkpoint ended, by task id; a later record of the line replaces an earlier one.
+
+    A question that was asked more than once has the time at which it was asked first.
+    """
     by_id = {task.id: task for task in tasks}
-    newest = {record.task_id: record for record in saved.records if record.task_id in by_id}
     where = f"checkpoint {saved.checkpoint.id} of namespace {saved.checkpoint.namespace!r}"
-    return {id_: _ending_of(record, by_id[id_], serializer, where) for id_, record in newest.items()}
+    endings: dict[str, Ending] = {}
+    for record in saved.records:
+        if record.task_id in by_id:
+            ending, earlier = _ending_of(record, by_id[record.task_id], serializer, where), endings.get(record.task_id)
+            if isinstance(ending, Interrupted) and isinstance(earlier, Interrupted):
+                first = {question.id: question.asked_at for question in earlier.interrupts}
+                for question in ending.interrupts:
+                    question.asked_at = first.get(question.id, question.asked_at)
+            endings[record.task_id] = ending
+    return endings
 
 
 def _ending_of(record: TaskRecord, task: NodeTask, serializer: Serializer, where: str) -> Ending:

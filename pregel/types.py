@@ -222,7 +222,8 @@ class TaskSnapshot:
     what it wrote.
 
     `error` is what was raised if its class is built in or registered (`register_type`), else a `StoredError` that
-    tells its name and text.
+    tells its name and text. `children` are the states of the graphs that it has called, in the order of their
+    namespaces, if they were asked for with `get_state(..., subgraphs=True)`.
     """
 
     id: str
@@ -231,6 +232,12 @@ class TaskSnapshot:
     interrupts: tuple[Interrupt, ...] = ()
     error: BaseException | None = None
     result: Mapping[str, Any] | None = None
+    children: tuple[StateSnapshot, ...] = ()
+
+    @property
+    def state(self) -> StateSnapshot | None:
+        """The state of the graph that the task runs, the first if there are several; None if it runs none."""
+        return self.children[0] if self.children else None
 
 
 @dataclass(frozen=True, slots=True)

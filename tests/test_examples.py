@@ -1,4 +1,4 @@
-"""The examples do what they say: the review on a small tree with awkward files, the approval word for word."""
+"""The examples do what they say: the review on a small tree with awkward files, the others word for word."""
 
 import json
 import os
@@ -11,6 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 EXAMPLE = ROOT / "examples/source_review.py"
 APPROVAL = ROOT / "examples/tool_approval.py"
+GATE = ROOT / "examples/risk_gate.py"
 FILES = {
     "good.py": b'"""Fine."""\n',
     "bad.py": b"def (",
@@ -107,3 +108,20 @@ def test_the_second_agent_starts_fresh_after_the_first_was_answered(tmp_path: Pa
     assert done.returncode == 0, done.stderr
     assert done.stdout == SHOWN
     assert done.stderr == ""
+
+
+PAYMENTS = """\
+small: scored 9 | paused before execute, then execute
+small: scored 9, paid 900 EUR
+wrong alarm: scored 100 | paused after score, then score/edge
+wrong alarm: scored 100 | paused before execute, then execute
+wrong alarm: scored 100, paid 4000 EUR
+real alarm: scored 100 | paused after score, then score/edge
+real alarm: scored 100, rejected
+"""
+
+
+def test_a_correction_at_the_pause_changes_where_a_payment_goes(tmp_path: Path) -> None:
+    """7.1, 7.3, 7.4: a pause that the node wants, one before the payment, an edge decided on the corrected state."""
+    done = run(tmp_path, str(GATE))
+    assert (done.returncode, done.stdout, done.stderr) == (0, PAYMENTS, "")

@@ -5,7 +5,7 @@ import operator
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, NamedTuple, TypedDict
 
-from pregel import END, START, Pregel, Saver, Send, interrupt
+from pregel import END, START, Pregel, Saver, Send, get_runtime, interrupt
 from tests.crash.life import begin
 from tests.helpers import build
 
@@ -16,6 +16,12 @@ Node = Callable[..., Any]
 class State(TypedDict, total=False):
     x: int
     y: int
+    log: Annotated[list[Any], operator.add]
+
+
+class Heard(TypedDict, total=False):
+    x: int
+    heard: Annotated[list[Any], operator.add]
     log: Annotated[list[Any], operator.add]
 
 
@@ -152,6 +158,40 @@ def mixed(is_async: bool, saver: Saver | None) -> Graph:
     return build(State, nodes, edges, saver, branches=branches)
 
 
+def memory(is_async: bool, saver: Saver | None) -> Graph:
+    """A child that keeps its memory over three laps of a loop, and asks on each."""
+
+    def hear(state: Any) -> Any:
+        return {"heard": [(state["x"], interrupt("heard"))]}
+
+    def tell(state: Any) -> Any:
+        return {"log": [len(state["heard"])]}
+
+    nodes = {"h": node(is_async, hear), "t": node(is_async, tell)}
+    child = build(Heard, nodes, [(START, "h"), ("h", "t")], True, name="child")
+    outer: dict[str, Any] = {"c": child, "s": node(is_async, plus_one)}
+    branches = [("s", lambda state: "c" if state["x"] < 3 else END, ["c", END])]
+    return build(State, outer, [(START, "c"), ("c", "s")], saver, branches=branches)
+
+
+def edges(is_async: bool, saver: Saver | None) -> Graph:
+    """Pauses before and after nodes, listed and wished for, with the edges decided later, at the root and below."""
+
+    def wish(state: Any) -> Any:
+        get_runtime().interrupt_after("wish")
+        return {"log": ["w"]}
+
+    def made(name: str, saver: Saver | None) -> Graph:
+        nodes = {"a": node(is_async, log("a")), "w": node(is_async, wish), "z": node(is_async, log("z"))}
+        branches = [("a", lambda state: Send("w", {}), ["w"]), ("w", lambda state: "z", ["z"])]
+        options: dict[str, Any] = {"interrupt_after": ["a"], "interrupt_before": ["z"], "interrupt_before_edge": True}
+        return build(State, nodes, [(START, "a")], saver, branches=branches, name=name, **options)
+
+    nodes = {"one": made("below", None), "two": node(is_async, wish), "end": node(is_async, log("end"))}
+    between: list[tuple[Any, str]] = [(START, "one"), (START, "two"), (["one", "two"], "end")]
+    return build(State, nodes, between, saver, interrupt_before_edge=True, interrupt_after="*")
+
+
 CASES = [
     Case("chain", chain, {"x": 0}, {}, {"x": 4, "log": []}),
     Case("join", join, {}, {}, {"log": ["s", "a", "b", "c", "d"]}),
@@ -159,5 +199,7 @@ CASES = [
     Case("one_asks", one_asks, {}, {"one": 1, "two": 2}, {"log": ["s", "a", 1, 2, "c", "d"]}),
     Case("nested", nested, {"x": 0}, {"in": 100}, {"x": 102, "y": 324, "log": ["s", "m0", "ms", "b", "e"]}),
     Case("packets", packets, {}, {0: "zero", 3: None}, {"log": ["s", "zero", 1, 2, None, 4, "e"]}),
+    Case("memory", memory, {"x": 0}, {"heard": "yes"}, {"x": 3, "log": [1, 2, 3]}),
+    Case("edges", edges, {}, {}, {"log": ["a", "w", "z", "w", "end"]}),
     Case("mixed", mixed, {"x": 0}, {"?": 1, "??": 2}, {"x": 2, "log": ["a", "b", 1, 2, "d"] * 2}),
 ]

@@ -41,13 +41,15 @@ class Story:
         raise AssertionError("the last life never ends")
 
     def live(self, saver: Saver, life: Life) -> dict[str, Any]:
-        """Go on from where the store says the run is, answering all that is asked, in one life."""
+        """Go on from where the store says the run is, answering all that is asked and passing pauses, in one life."""
         LIFE.set(life)
         result = self._rise(saver)
         while "__interrupt__" in result:
-            answers = {question.id: self.case.answers[question.value] for question in result["__interrupt__"]}
+            questions = [question for question in result["__interrupt__"] if question.when == "inside"]
+            answers = {question.id: self.case.answers[question.value] for question in questions}
             graph = self.case.make(self.world.is_async, saver)
-            result = self.world.resume(graph, answers=answers, thread_id=THREAD, durability=self.durability)
+            call, told = (self.world.resume, {"answers": answers}) if answers else (self.world.invoke, {"input": None})
+            result = call(graph, **told, thread_id=THREAD, durability=self.durability)
         return result
 
     def _rise(self, saver: Saver) -> dict[str, Any]:

@@ -1,0 +1,43 @@
+"""Where the state of a namespace lies: from the root down to the checkpoint that counts now.
+
+It is found by pointers and never by search: the state of a child is the newest that was made under the line of the
+level above it, a memory the newest made under the root's line, else the one that the root points to (rule 8.5).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from .checkpoint import Found, Serializer
+from .effects import Program, load
+from .namespace import is_memory, levels
+from .stored import memory_of
+
+
+class Located(NamedTuple):
+    """A namespace as it stands, below its root; `remembered` if it is a memory in which nothing goes on."""
+
+    root: Found
+    found: Found
+    remembered: bool = False
+
+
+def locate(namespace: str, serializer: Serializer) -> Program[Located]:
+    """Find the state of a namespace."""
+    root = yield from load("")
+    at = Located(root, root)
+    for level in levels(namespace) if root.saved is not None else ():
+        if is_memory(level):
+            at = yield from _memory(level, root, serializer)
+        elif at.found.saved is not None:
+            at = Located(root, (yield from load(level, None, at.found.saved.checkpoint.line)))
+    return at
+
+
+def _memory(namespace: str, root: Found, serializer: Serializer) -> Program[Located]:
+    assert root.saved is not None, "the caller has looked"
+    found = yield from load(namespace, None, root.saved.checkpoint.line)
+    number = memory_of(root.saved, serializer).get(namespace)
+    if found.saved is not None or number is None:
+        return Located(root, found)
+    return Located(root, (yield from load(namespace, number)), remembered=True)
