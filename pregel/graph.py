@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, Generic, Self, TypeVar, overload
 
-from . import validate
+from . import log, validate
 from .channels import BarrierChannel, Channel, LastValue
 from .checkpoint import Saver
 from .engine import Pregel
@@ -209,6 +209,9 @@ class StateGraph(Generic[StateT]):
         if not isinstance(checkpointer, (Saver, bool, type(None))):
             faults.append(f"checkpointer must be a Saver, or True, False or None for a child, not {checkpointer!r}")
         validate.check(self._drawing(), channels, [*self._faults, *faults])
+        for node in validate.uneven(self._edges):
+            if not self._nodes[node].defer:
+                log.warn(log.UNEVEN_BRANCHES, node=node)
         nodes, barriers, entry = self._wired()
         return Pregel(
             nodes,

@@ -142,6 +142,34 @@ def _reached(drawing: Drawing, nodes: set[str]) -> set[str]:
     return reached
 
 
+def uneven(edges: Collection[Edge]) -> list[str]:
+    """Return the nodes that plain edges reach by ways of unequal length, and that therefore run more than once.
+
+    That may be meant; where it is not, a join or `defer` makes it one run (rules 3.3, 3.4). Only what plain edges alone
+    lead to from START is looked at: how long other ways are, and what a cycle does, is known when it runs.
+    """
+    following: dict[str, list[str]] = {}
+    waits: dict[str, int] = {}
+    for source, target in dict.fromkeys(edges):
+        following.setdefault(source, []).append(target)
+        waits[target] = waits.get(target, 0) + 1
+    lengths: dict[str, set[int]] = {START: {0}}
+    found: list[str] = []
+    todo = [START]
+    while todo:
+        node = todo.pop()
+        shortest, longest = min(lengths[node]), max(lengths[node])
+        if shortest != longest and node != END:
+            found.append(node)
+        for target in following.get(node, ()):
+            # one length goes on: what follows an uneven node is no fault of its own
+            lengths.setdefault(target, set()).add(longest + 1)
+            waits[target] -= 1
+            if not waits[target]:
+                todo.append(target)
+    return found
+
+
 def pause_faults(what: str, names: Sequence[str] | str, known: Sequence[str]) -> list[str]:
     """Return the faults of a list of nodes to pause at."""
     if names == "*":

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, TypedDict
 
 import pytest
 
-from pregel import END, START, Command, GraphValidationError, Send, StateGraph
+from pregel import END, START, Command, GraphValidationError, Send, StateGraph, log, validate
 
 
 class State(TypedDict, total=False):
@@ -277,3 +277,43 @@ def test_1_5_a_lambda_needs_a_name() -> None:
     builder: StateGraph[Any] = StateGraph(State)
     with pytest.raises(GraphValidationError, match="lambda has no name"):
         builder.add_node(lambda state: None)
+
+
+UNEVEN: list[tuple[str, list[str]]] = [
+    ("sa ab", []),
+    ("sa sb ad bd", []),
+    ("sa sb ad bc cd", ["d"]),
+    ("sa sb ad bc cd de", ["d"]),
+    ("sa sb ad bc cd ae dz", ["d"]),
+    ("sa ab bc ca", []),
+    ("sa ab ba bc ac", []),
+    ("sa sb bc az cz", []),
+    ("sa sa sb bc ad cd", ["d"]),
+    ("xa sb", []),
+]
+
+
+@pytest.mark.parametrize(("ways", "expected"), UNEVEN)
+def test_plain_edges_of_unequal_length_that_meet_are_found(ways: str, expected: list[str]) -> None:
+    """3.3: their target runs once for each; cycles and ends are not counted."""
+    names = {"s": START, "z": END}
+    edges = [validate.Edge(names.get(way[0], way[0]), names.get(way[1], way[1])) for way in ways.split()]
+    assert validate.uneven(edges) == expected
+
+
+def test_a_node_that_runs_more_than_once_is_warned_of_unless_it_waits(caplog: pytest.LogCaptureFixture) -> None:
+    """3.3, 3.4: with a join or `defer` it runs once, and nothing is said."""
+
+    def compiled(defer: bool) -> None:
+        builder = StateGraph(State)
+        for name in "abcd":
+            builder.add_node(name, lambda state: None, defer=defer and name == "d")
+        for source, target in ((START, "a"), (START, "b"), ("a", "d"), ("b", "c"), ("c", "d")):
+            builder.add_edge(source, target)
+        builder.compile()
+
+    with caplog.at_level("WARNING", logger="pregel"):
+        compiled(defer=True)
+        assert caplog.records == []
+        compiled(defer=False)
+    assert [record.getMessage() for record in caplog.records] == [log.UNEVEN_BRANCHES]
