@@ -283,9 +283,20 @@ def _calls(sides: Sides, inner: Floor, name: str, key: str = "n") -> Callable[[A
 
 def pauses(world: str, keeps: str, size: int, folder: Path) -> Pair:
     """Pause at a question and be answered, `size` times, each on a new thread."""
-    sides = Sides(world, keeps, folder)
+    return _asking(Sides(world, keeps, folder), 0, size)
+
+
+def deep_pauses(world: str, keeps: str, size: int, folder: Path) -> Pair:
+    """The same with the question five graphs below the root; the floor knows no levels, and asks at once."""
+    return _asking(Sides(world, keeps, folder), 5, size)
+
+
+def _asking(sides: Sides, depth: int, size: int) -> Pair:
     builder = StateGraph(Counter).add_node("ask", sides.node(lambda state: {"n": state["n"] + interrupt("?")}))
-    graph = builder.set_entry_point("ask").compile(sides.saver)
+    builder.set_entry_point("ask")
+    for _ in range(depth):
+        builder = StateGraph(Counter).add_node("child", builder.compile()).set_entry_point("child")
+    graph = builder.compile(sides.saver)
     program = Floor({"ask": sides.node(lambda state: {"n": state["n"] + floor.ask("?")})}, {}, ("ask",), {"n": None})
     once = sides.pair(graph, program, {"n": 1}, answer=2)
     return Pair(lambda: [once.floor() for _ in range(size)], lambda: [once.pregel() for _ in range(size)], once.close)
@@ -354,6 +365,7 @@ def _cases() -> dict[str, Case]:
         for keeps in ("memory", "sqlite"):
             add(f"sends-1000-{world}-{keeps}", sends, world, keeps, 1_000, "task")
             add(f"pause-and-resume-{world}-{keeps}", pauses, world, keeps, 20, "round")
+            add(f"pause-and-resume-5-deep-{world}-{keeps}", deep_pauses, world, keeps, 20, "round")
     cases["build-1000"] = Case(building, 1_000, "node", 1_000)
     cases["import"] = Case(importing, 1, "import", 1)
     return cases

@@ -187,6 +187,7 @@ def test_two_tasks_of_a_step_may_not_use_one_memory(world: World, saver: Saver, 
         with pytest.raises(CallOrderError, match="of one super-step call it there"):
             world.invoke(graph, None, thread_id="t")
     assert world.state(graph, thread_id="t").status == "failed"
+    world.update(graph, {"configurable": {"thread_id": "t"}}, {"log": ["read and edited"]})
     assert world.invoke(graph, {"said": "d"}, thread_id="t")["reply"] == "a d"
 
 

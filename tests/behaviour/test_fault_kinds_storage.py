@@ -228,7 +228,9 @@ class Unknown:
     """A class that nobody registered."""
 
 
-@pytest.mark.parametrize("bad", [Unknown(), lambda: 1, OrderedDict(a=1), threading.Lock()], ids=lambda value: type(value).__name__)
+@pytest.mark.parametrize(
+    "bad", [Unknown(), lambda: 1, OrderedDict(a=1), threading.Lock()], ids=lambda value: type(value).__name__
+)
 def test_an_unstorable_value_fails_its_task(world: World, saver: Saver, bad: Any) -> None:
     """12.2, 2.7: naming node, key and path; the sibling's record is kept and the thread is not stuck."""
     ran = Ran()
