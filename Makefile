@@ -22,7 +22,7 @@ test: $(VENV)/.installed-dev
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
-	$(BIN)/pytest
+	$(BIN)/pytest -n auto --dist worksteal
 
 bench: $(VENV)/.installed-dev
 	$(BIN)/pytest benchmarks --benchmark-only
