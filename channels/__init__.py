@@ -1,11 +1,11 @@
 """What state is: channels, their update rules and their versions."""
 
 from .base import MISSING, Channel, ChannelError, Missing, Overwrite
-from .reducer import BinaryOperatorAggregate
+from .reducer import BinaryOperatorAggregate, foldable
 from .scheduling import BarrierChannel, TriggerChannel
 from .topic import Topic
 from .values import AnyValue, EphemeralValue, LastValue, UntrackedValue
-from .versioned import CONTAINERS, FoldError, VersionedChannels
+from .versioned import CONTAINERS, Folded, FoldError, VersionedChannels
 
 __all__ = [
     "CONTAINERS",
@@ -17,6 +17,7 @@ __all__ = [
     "ChannelError",
     "EphemeralValue",
     "FoldError",
+    "Folded",
     "LastValue",
     "Missing",
     "Overwrite",
@@ -24,4 +25,5 @@ __all__ = [
     "TriggerChannel",
     "UntrackedValue",
     "VersionedChannels",
+    "foldable",
 ]

@@ -52,6 +52,9 @@ class Channel:
     """`finish` may change the value: the channel is looked at when a super-step ends."""
     stored: bool = True
     """The value is part of checkpoints."""
+    grows: Literal["", "append", "fold"] = ""
+    """What is written may be stored instead of the value: "append" adds it to a list, a list is spliced in; "fold" is
+    `update` with the same writes, which gives the same value in every process."""
 
     def initial(self) -> Any:
         """Return a fresh first value, or MISSING when the channel starts empty (rule 2.3)."""

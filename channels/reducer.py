@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import chain
 from operator import add
-from typing import Any, get_origin
+from typing import Any, TypeVar, get_origin
 
 from .base import MISSING, Channel, sole_overwrite
 
@@ -20,6 +20,19 @@ def empty_of(type_: Any) -> Callable[[], Any] | None:
     return maker  # type: ignore[no-any-return]
 
 
+OperatorT = TypeVar("OperatorT", bound=Callable[[Any, Any], Any])
+
+
+def foldable(operator: OperatorT) -> OperatorT:
+    """Declare that a reducer gives the same value whenever the same writes are folded into the same value again.
+
+    A decorator. State that grows is then stored by what was written to it, and folded again when it is read; a reducer
+    that looks at a clock, at chance or at anything else outside of its arguments must not be declared so.
+    """
+    operator.foldable = True  # type: ignore[attr-defined] # a mark that `grows` looks for
+    return operator
+
+
 class BinaryOperatorAggregate(Channel):
     """Starts at the default, else at `T()`, and folds writes in task order (rule 2.1).
 
@@ -27,7 +40,7 @@ class BinaryOperatorAggregate(Channel):
     not change its arguments.
     """
 
-    __slots__ = ("default", "operator", "type")
+    __slots__ = ("default", "grows", "operator", "type")
 
     def __init__(
         self, type: Any, operator: Callable[[Any, Any], Any], default: Callable[[], Any] | None = None
@@ -35,6 +48,9 @@ class BinaryOperatorAggregate(Channel):
         self.type = type
         self.operator = operator
         self.default = default or empty_of(type)
+        self.grows = "fold" if getattr(operator, "foldable", False) else ""
+        if operator is add and (get_origin(type) or type) is list:
+            self.grows = "append"
 
     def initial(self) -> Any:
         """Return a fresh default, else an empty `T()`, else MISSING."""

@@ -11,12 +11,13 @@ from .base import MISSING, Channel, sole_overwrite
 class Topic(Channel):
     """Collects what a step writes; a list is spliced in. With `accumulate` it keeps earlier steps too (rule 2.1)."""
 
-    __slots__ = ("accumulate", "fleeting", "type")
+    __slots__ = ("accumulate", "fleeting", "grows", "type")
 
     def __init__(self, type: Any = object, accumulate: bool = False) -> None:
         self.type = type
         self.accumulate = accumulate
         self.fleeting = not accumulate
+        self.grows = "append" if accumulate else ""
 
     def update(self, value: Any, writes: Sequence[Any]) -> list[Any]:
         """Return the messages after the step. Raises ChannelError for an Overwrite beside others."""

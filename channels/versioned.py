@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from .base import MISSING, Channel
+from .base import MISSING, Channel, Overwrite
 
 CONTAINERS = frozenset({list, dict, set})
 """The types whose top level is copied for each reader (rule 2.4)."""
@@ -20,20 +20,32 @@ class FoldError(Exception):
         self.cause = cause
 
 
+class Folded(dict[str, Any]):
+    """New values by channel, with the writes that were folded into each."""
+
+    __slots__ = ("writes",)
+
+    def __init__(self, writes: dict[str, list[Any]]) -> None:
+        super().__init__()
+        self.writes = writes
+
+
 class VersionedChannels:
     """Values and versions of a set of channels. Every cost is in what is written, not in how much there is.
 
     `values` holds no entry for an empty channel, `versions` none for one that was never written. `stale` collects the
-    names whose stored form is out of date; whoever stores them empties it.
+    names whose stored form is out of date, `grown` the writes since then of those that may be stored by their writes;
+    whoever stores them calls `stored`.
     """
 
-    __slots__ = ("_fleeting", "channels", "containers", "stale", "values", "versions")
+    __slots__ = ("_fleeting", "channels", "containers", "grown", "stale", "values", "versions")
 
     def __init__(self, channels: Mapping[str, Channel], initial: Mapping[str, Any] | None = None) -> None:
         self.channels = channels
         self.values: dict[str, Any] = {}
         self.versions: dict[str, int] = {}
         self.stale: set[str] = set()
+        self.grown: dict[str, list[Any]] = {}
         self.containers: set[str] = set()
         self._fleeting: set[str] = set()
         for name, value in (initial or {}).items():
@@ -45,12 +57,14 @@ class VersionedChannels:
             self.versions[name] = version
             self.stale.add(name)
 
-    def restore(self, name: str, version: int, stored: Any) -> None:
-        """Take over a stored value."""
-        self._place(name, self.channels[name].restore(stored))
+    def restore(self, name: str, version: int, stored: Any, added: Sequence[Any] = ()) -> None:
+        """Take over a stored value, with what was written to it since."""
+        channel = self.channels[name]
+        value = channel.restore(stored)
+        self._place(name, channel.update(value, added) if added else value)
         self.versions[name] = version
 
-    def prepare(self, writes: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    def prepare(self, writes: Iterable[tuple[str, Any]]) -> Folded:
         """Fold writes, given in task order, and return the new values without keeping them. Raises FoldError."""
         buckets: dict[str, list[Any]] = {}
         for name, value in writes:
@@ -60,7 +74,7 @@ class VersionedChannels:
             else:
                 bucket.append(value)
         present = self.values
-        folded = {}
+        folded = Folded(buckets)
         for name, bucket in buckets.items():
             try:
                 folded[name] = self.channels[name].update(present.get(name, MISSING), bucket)
@@ -72,10 +86,26 @@ class VersionedChannels:
 
     def apply(self, folded: Mapping[str, Any], version: int) -> None:
         """Make folded values the present ones, all under one new version."""
+        writes = folded.writes if type(folded) is Folded else None
         for name, value in folded.items():
             self._place(name, value)
             self.versions[name] = version
+            if self.channels[name].grows:
+                self._grow(name, None if writes is None else writes[name])
             self.stale.add(name)
+
+    def _grow(self, name: str, writes: list[Any] | None) -> None:
+        """Note what was written, if the stored value and that make the present one."""
+        is_whole = name not in self.stale or name in self.grown
+        if writes is None or not is_whole or any(type(write) is Overwrite for write in writes):
+            self.grown.pop(name, None)
+        else:
+            self.grown[name] = [*self.grown.get(name, ()), *writes]
+
+    def stored(self) -> None:
+        """Say that the stored form is what there is now."""
+        self.stale.clear()
+        self.grown.clear()
 
     def expire(self, written: Mapping[str, Any]) -> None:
         """End a super-step: channels that it did not write keep what their `finish` leaves."""
@@ -88,6 +118,7 @@ class VersionedChannels:
         if value is self.values.get(name, MISSING):
             return
         self.stale.add(name)
+        self.grown.pop(name, None)
         if value is MISSING:
             del self.values[name]
             self.versions.pop(name, None)

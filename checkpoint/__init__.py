@@ -16,6 +16,7 @@ from .checkpoint import (
     pack_versions,
     unpack_versions,
 )
+from .delta import Growth, grown, is_addition
 from .errors import (
     CheckpointError,
     ConcurrentRunError,
@@ -37,6 +38,7 @@ __all__ = [
     "ConcurrentRunError",
     "CorruptCheckpointError",
     "Found",
+    "Growth",
     "InMemorySaver",
     "Key",
     "PregelError",
@@ -53,6 +55,8 @@ __all__ = [
     "StoredError",
     "Tag",
     "TaskRecord",
+    "grown",
+    "is_addition",
     "pack_versions",
     "register_type",
     "unpack_versions",

@@ -10,6 +10,7 @@ from .channels import (
     Topic,
     TriggerChannel,
     UntrackedValue,
+    foldable,
 )
 from .checkpoint import InMemorySaver, Saver, SqliteSaver, StoredError, register_type
 from .engine import Pregel
@@ -117,6 +118,7 @@ __all__ = [
     "UntrackedValue",
     "WrongLoopError",
     "__version__",
+    "foldable",
     "get_config",
     "get_runtime",
     "get_stream_writer",

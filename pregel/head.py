@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .channels import AnyValue, Channel, Topic, VersionedChannels
-from .checkpoint import Source, Status
+from .checkpoint import Growth, Source, Status
 from .interrupt import Interrupt
 from .types import Command
 
@@ -44,6 +44,7 @@ class Head:
         "discarded",
         "due",
         "epoch",
+        "growth",
         "handover",
         "line",
         "number",
@@ -69,6 +70,7 @@ class Head:
         self.channels = VersionedChannels(channels, initial)
         self.scheduling = VersionedChannels(scheduling)
         self.due: dict[str, Due] = {}
+        self.growth: dict[str, Growth] = {}  # how values that grow are stored
         self.withheld: tuple[Withheld, ...] = ()
         self.line: tuple[int, ...] = ()
         self.epoch = 0

@@ -185,7 +185,8 @@ class Journal:
 
 def merged(earlier: Commit, later: Commit) -> Commit:
     """Return one commit that does what two in a row of a namespace do; the checkpoint between them is not kept."""
-    values = {value.channel: value for value in (*earlier.values, *later.values)}
+    whole = {value.channel for value in later.values if value.kind == "full"}
+    values = [*(value for value in earlier.values if value.channel not in whole), *later.values]
     first, last = earlier.checkpoint, later.checkpoint
     complete = first.complete or last.complete
     versions = last.versions
@@ -197,4 +198,4 @@ def merged(earlier: Commit, later: Commit) -> Commit:
     checkpoint = last._replace(
         parent_namespace=first.parent_namespace, parent_id=first.parent_id, complete=complete, versions=versions
     )
-    return Commit(checkpoint, tuple(values.values()))
+    return Commit(checkpoint, tuple(values))

@@ -6,11 +6,11 @@ the generator; a stop, a deadline or a failing saver is the reply of an effect.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from . import log, rules, stored
 from .begin import Beginning, Halted, Outcome, Request
+from .channels import Folded
 from .checkpoint import Found, SerializationError, Status
 from .effects import FOREVER, Cancel, Emit, Event, Load, Next, Program, Start, Stop
 from .errors import (
@@ -135,7 +135,7 @@ class PregelLoop(Beginning):
             yield from self._forget()
         return self.reached()
 
-    def _encode_folded(self, folded: Mapping[str, Any], endings: Sequence[Done]) -> stored.Encoded:
+    def _encode_folded(self, folded: Folded, endings: Sequence[Done]) -> stored.Encoded:
         if not self.saving:
             return stored.NO_BYTES
         try:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Container, Iterable, Mapping, 
 from typing import Any, NamedTuple, Protocol
 
 from .answer import MisfitError, fit
-from .channels import MISSING, BarrierChannel, Channel, ChannelError, FoldError
+from .channels import MISSING, BarrierChannel, Channel, ChannelError, Folded, FoldError
 from .checkpoint import Status
 from .errors import InvalidAnswerError, InvalidTargetError, InvalidUpdateError, PregelError
 from .head import MEMORY, SENDS, WROTE, Head, Packet
@@ -121,7 +121,7 @@ def begin(graph: Plan, head: Head, number: int, values: Mapping[str, Any], *, ex
 
     `exact` takes the values as they are instead of folding them: a child starts from its parent's values (rule 8.1).
     """
-    folded = dict(values) if exact else prepare(head, list(values.items()), "the input")
+    folded: dict[str, Any] = dict(values) if exact else prepare(head, list(values.items()), "the input")
     if not head.number:
         head.channels.fix(number)
     _empty_scheduling(head)
@@ -143,7 +143,7 @@ def _empty_scheduling(head: Head) -> None:
             head.scheduling.set(name, MISSING, 0)
 
 
-def prepare(head: Head, writes: Sequence[tuple[str, Any]], writer: str) -> dict[str, Any]:
+def prepare(head: Head, writes: Sequence[tuple[str, Any]], writer: str) -> Folded:
     """Fold writes that are no node's into new values. Raises InvalidUpdateError."""
     known = head.channels.channels
     if unknown := [name for name, _ in writes if name not in known]:
@@ -169,7 +169,7 @@ class Refused(Exception):
         self.error = error
 
 
-def prepare_fold(head: Head, endings: Sequence[Done]) -> dict[str, Any]:
+def prepare_fold(head: Head, endings: Sequence[Done]) -> Folded:
     """Fold the writes of a step, in task order, into new values. Raises Refused; nothing is changed."""
     try:
         return head.channels.prepare([(name, value) for ending in endings for name, value, _ in ending.writes])

@@ -16,17 +16,23 @@ from .task import PregelNode
 
 
 class StandIn:
-    """The nodes that are due, in the order they are stored, and one plain channel for each stored value."""
+    """The nodes that are due, in the order they are stored, and one plain channel for each value that can be told.
+
+    A value that only the reducer of its graph can fold together is left out.
+    """
 
     output_keys = None
 
     def __init__(self, saved: Saved, serializer: Serializer) -> None:
         self.name = saved.checkpoint.caller
         self.serializer = serializer
-        keys = [name for name in saved.versions if name not in SCHEDULING]
-        self.channels: Mapping[str, Channel] = {name: AnyValue() for name in keys if not name.startswith("__")}
-        joins: Mapping[str, Channel] = {name: AnyValue() for name in keys if name.startswith("__")}
-        self.scheduling: Mapping[str, Channel] = {**SCHEDULING, **joins}
+        told: dict[str, Channel] = {}
+        rest: dict[str, Channel] = {}
+        for name in saved.versions:
+            hidden = name.startswith("__") or stored.needs_reducer(saved, name, serializer)
+            (rest if hidden else told)[name] = AnyValue()
+        self.channels: Mapping[str, Channel] = told
+        self.scheduling: Mapping[str, Channel] = {**rest, **SCHEDULING}
         self.barriers: Mapping[str, BarrierChannel] = {}
         self.entry: tuple[str, ...] = ()
         self.subscribers: Mapping[str, tuple[str, ...]] = {}

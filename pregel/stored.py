@@ -5,17 +5,20 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
-from .channels import MISSING, Channel, Overwrite
+from .channels import MISSING, Channel, Folded, Overwrite, VersionedChannels
 from .checkpoint import (
     ChannelValue,
     Checkpoint,
     Commit,
+    Growth,
     Saved,
     SerializationError,
     Serializer,
     TaskRecord,
+    grown,
+    is_addition,
     pack_versions,
     register_type,
 )
@@ -25,8 +28,8 @@ from .interrupt import Interrupt
 from .task import Cancelled, Done, Ending, Failed, Interrupted, NodeTask
 from .types import Command, Send
 
-Encoded = Mapping[str, bytes]
-"""The bytes of channel values that are known already, by channel."""
+Encoded = Mapping[str, tuple[Literal["full", "delta"], bytes]]
+"""The bytes of channel values that are known already, by channel: in full, or what was added."""
 
 NO_BYTES: Encoded = {}
 
@@ -91,33 +94,67 @@ def _changes(head: Head, serializer: Serializer, known: Encoded) -> tuple[dict[s
             value = channels.values.get(name, MISSING)
             versions[name] = 0 if value is MISSING else head.number
             if value is MISSING:
+                head.growth.pop(name, None)
                 continue
-            data = known.get(name)
-            if data is None:
-                packets = name == SENDS
-                data = _encode_packets(serializer, value) if packets else serializer.encode(channel.snapshot(value))
-            values.append(ChannelValue(name, head.number, "full", 0, data))
-        channels.stale.clear()
+            kind, data = known.get(name) or _encoded(head, serializer, channels, name)
+            growth = head.growth.get(name)
+            if kind == "delta" and growth is not None:
+                values.append(ChannelValue(name, head.number, kind, growth.version, data))
+                head.growth[name] = grown(growth, head.number, len(data))
+            else:
+                values.append(ChannelValue(name, head.number, "full", 0, data))
+                if channel.grows:
+                    head.growth[name] = Growth(head.number, len(data), 0)
+        channels.stored()
     return versions, values
 
 
-def encode_folded(
-    head: Head, serializer: Serializer, folded: Mapping[str, Any], endings: Sequence[Done]
-) -> dict[str, bytes]:
-    """Return the bytes of folded values; a value that was taken as it was written has them already.
+def _encoded(
+    head: Head, serializer: Serializer, channels: VersionedChannels, name: str
+) -> tuple[Literal["full", "delta"], bytes]:
+    channel, value = channels.channels[name], channels.values[name]
+    if name == SENDS:
+        return "full", _encode_packets(serializer, value)
+    if name in channels.grown:
+        pieces = [serializer.encode(write) for write in channels.grown[name]]
+        if (data := _addition(head, serializer, name, channel, pieces)) is not None:
+            return "delta", data
+    return "full", serializer.encode(channel.snapshot(value))
+
+
+def _addition(head: Head, serializer: Serializer, name: str, channel: Channel, pieces: Sequence[bytes]) -> bytes | None:
+    """Return what was added to a growing value as it is stored, None if the whole value is stored instead."""
+    growth = head.growth.get(name)
+    if not is_addition(growth, sum(map(len, pieces))):
+        return None
+    data = serializer.encode([channel.grows, list(pieces)])
+    return data if is_addition(growth, len(data)) else None
+
+
+def encode_folded(head: Head, serializer: Serializer, folded: Folded, endings: Sequence[Done]) -> Encoded:
+    """Return the bytes of folded values; what was written has them already, and of a value that grows only that is.
 
     Raises SerializationError with `channel`.
     """
-    encoded: dict[str, bytes] = {}
+    encoded: dict[str, tuple[Literal["full", "delta"], bytes]] = {}
     channels = head.channels.channels
+    pieces: dict[str, list[bytes]] = {}
     for ending in endings:
         for name, value, data in ending.writes:
-            if data is not None and folded[name] is value and type(channels[name]).snapshot is Channel.snapshot:
-                encoded[name] = data
+            if data is None:
+                continue
+            if channels[name].grows:
+                pieces.setdefault(name, []).append(data)
+            elif folded[name] is value and type(channels[name]).snapshot is Channel.snapshot:
+                encoded[name] = "full", data
+    for name, added in pieces.items():
+        is_added = not any(type(write) is Overwrite for write in folded.writes[name])
+        if is_added and (data := _addition(head, serializer, name, channels[name], added)) is not None:
+            encoded[name] = "delta", data
     for name, value in folded.items():
         if name not in encoded and channels[name].stored:
             try:
-                encoded[name] = serializer.encode(channels[name].snapshot(value))
+                encoded[name] = "full", serializer.encode(channels[name].snapshot(value))
             except SerializationError as error:
                 error.channel = name  # type: ignore[attr-defined] # PregelError carries any data
                 raise
@@ -181,13 +218,24 @@ def restore(head: Head, saved: Saved, serializer: Serializer) -> None:
     head.unlisted = unlisted
     for name, version in saved.versions.items():
         channels = head.channels if name in head.channels.channels else head.scheduling
-        stored = _decode(serializer, saved.values[name][0], f"channel {name!r} of {where}")
+        data, *additions = saved.values[name]
+        stored = _decode(serializer, data, f"channel {name!r} of {where}")
         if name == SENDS:
             stored = [
                 (act, index, node, _decode(serializer, data, f"a packet of {where}"), data)
                 for act, index, node, data in stored
             ]
-        channels.restore(name, version, stored)
+        added: list[Any] = []
+        for addition in additions:
+            how, pieces = _decode(serializer, addition, f"channel {name!r} of {where}")
+            writes = [_decode(serializer, piece, f"channel {name!r} of {where}") for piece in pieces]
+            if how == "append":  # whatever the channel does now, this is what it did
+                stored.extend(item for write in writes for item in (write if isinstance(write, list) else [write]))
+            else:
+                added += writes
+        channels.restore(name, version, stored, added)
+        if channels.channels[name].grows:
+            head.growth[name] = Growth(version, len(data), sum(map(len, additions)))
 
 
 def _decode(serializer: Serializer, data: bytes, where: str) -> Any:
@@ -207,6 +255,11 @@ def waiting_nodes(saved: Saved, serializer: Serializer) -> list[str]:
     due, _, (_, withheld), *_ = serializer.decode(saved.checkpoint.due)
     packets = serializer.decode(saved.values[SENDS][0]) if SENDS in saved.values else []
     return list(dict.fromkeys([name for name, *_ in withheld] + [d[0] for d in due] + [p[2] for p in packets]))
+
+
+def needs_reducer(saved: Saved, channel: str, serializer: Serializer) -> bool:
+    """Whether a value is stored by writes that only its reducer can fold together."""
+    return any(serializer.decode(addition)[0] == "fold" for addition in saved.values[channel][1:])
 
 
 def caller_of(saved: Saved, serializer: Serializer) -> str:
