@@ -131,7 +131,7 @@ class Serializer:
     def name_of(self, cls: type) -> str:
         """Return the name that stands for a class in stored bytes. Raises `SerializationError` if it is not known."""
         codec = self._find(cls)
-        if codec is None:
+        if codec is None or not codec.mark.data:
             raise SerializationError(f"the type {type_name(cls)} is not known here", hint=ask_for(cls.__name__))
         name: str = codec.mark.data.decode()
         return name

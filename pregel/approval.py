@@ -13,13 +13,14 @@ the node runs again. The answer to the question is a list of decisions:
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from hashlib import sha256
 from inspect import isawaitable, iscoroutinefunction
 from itertools import count
 from typing import Any, Literal, NamedTuple, NotRequired, TypedDict
 
 from . import log
 from .errors import GraphValidationError, InvalidRequestError
-from .runtime import get_runtime, interrupt
+from .runtime import current, get_runtime, interrupt
 
 
 class ToolCall(TypedDict):
@@ -84,8 +85,9 @@ def approve(calls: Sequence[ToolCall], policy: Policy, key: str | None = None) -
     """Ask for a decision on each call that needs one, until all have one (rules 14.1, 14.2). None needed: no pause.
 
     A node runs again from its start when it is answered, so the calls must be the same then: take them from the state,
-    not from a model that the same node asks. Questions are told apart by their order in the node; with a `key` they
-    are named `key.0`, `key.1`, ..., which a node needs that approves in an order of its own or in several branches.
+    not from a model that the same node asks. A question is named by what it asks about: if the calls have changed
+    meanwhile, nobody has decided on them, and they are asked about anew. With a `key` the same calls can be asked about
+    more than once in a node.
 
     An answer that is refused is asked again with the reason, since the engine has kept it: to raise for it would raise
     for ever. What is right in it counts. Raises InvalidRequestError for calls and policies that are malformed.
@@ -98,7 +100,8 @@ def approve(calls: Sequence[ToolCall], policy: Policy, key: str | None = None) -
     rounds = count()
     while waiting := [call for call in asked.values() if call["id"] not in decisions]:
         request = ApprovalRequest(needs_approval=waiting, automatic=automatic, refused=refused)
-        answer = interrupt(request, None if key is None else f"{key}.{next(rounds)}")
+        content = sha256(current().scope.root.serializer.encode([waiting, refused])).hexdigest()[:12]
+        answer = interrupt(request, f"{'approve' if key is None else key}.{next(rounds)}.{content}")
         given, refused = _read(answer, waiting)
         decisions |= given
     return _decided(checked, decisions)
@@ -133,7 +136,12 @@ def tool_node(
     def run_tools(state: Any) -> dict[str, Any]:
         calls, approved, responses = decide(state)
         for call in approved:
-            responses.append(_response(call, tools[call["name"]](**call["arguments"])))
+            result = tools[call["name"]](**call["arguments"])
+            if isawaitable(result):
+                raise InvalidRequestError(
+                    f"tool {call['name']!r} returned an awaitable", hint="declare it by async def"
+                )
+            responses.append(_response(call, result))
         return update(calls, responses)
 
     async def arun_tools(state: Any) -> dict[str, Any]:

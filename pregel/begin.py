@@ -23,6 +23,7 @@ from .errors import (
 from .head import Head
 from .interrupt import Interrupt, merge
 from .locate import locate
+from .namespace import is_memory, parts
 from .scope import Scope
 from .task import Done, Ending, Interrupted, NodeTask, Sent
 
@@ -225,39 +226,67 @@ class Beginning:
         return self.paused(parts.waits) if head.status == "paused" else self.reached()
 
     def _edit_below(self, request: Request, number: int | None) -> Program[Outcome]:
-        """Edit a nested namespace; the root gets a commit with it, so that the edit counts as a run (rule 10.3)."""
+        """Edit a nested namespace. Every level above gets a commit with it, under which the edit lies (rule 9.3).
+
+        So the edit counts as a run (rule 10.3), and a branch that began before does not see it (rule 9.4).
+        """
         assert isinstance(request, Edit), "only an edit begins in a nested namespace"
-        scope = self.scope
-        top, found, remembered = yield from locate(scope.namespace, scope.root.serializer)
-        if top.saved is None or found.saved is None:
-            raise NoCheckpointError(
-                f"no checkpoint: nothing is stored for namespace {scope.namespace!r} of thread {scope.root.thread_id!r}"
-            )
-        if number is not None and number != found.saved.checkpoint.id:
-            raise InvalidRequestError(
-                f"checkpoint {number} is not the newest of namespace {scope.namespace!r}; only that one can be edited"
-            )
-        if found.saved.checkpoint.caller != self.graph.name:
-            name = found.saved.checkpoint.caller
-            raise InvalidRequestError(
-                f"namespace {scope.namespace!r} holds the state of graph {name!r}, which is no node of a graph that "
-                f"{self.graph.name!r} knows",
-                hint="edit it by that graph: child.with_checkpointer(saver).update_state(...)",
-            )
-        self.restore(found.saved)
+        root, between, found, remembered = yield from locate(self.scope.namespace, self.scope.root.serializer)
+        saved = self._editable(root, found, remembered, number)
+        assert root.saved is not None, "what lies above is there"
+        self.restore(saved)
         folded = rules.prepare(self.head, list(request.values.items()), "the update")
+        top = epoch = root.top + 1
+        claims = []
+        for level in between:
+            assert level.saved is not None, "a level without state is left out"
+            epoch, above = level.top + 1, top if is_memory(level.saved.checkpoint.namespace) else epoch
+            claims.append(stored.claim(level.saved.checkpoint, epoch, above))
         self.top = found.top + 1
         self.head.advance(self.top, "update", keep_line=True)
+        if not remembered:  # what points to an idle memory is the root, whatever it was made under
+            self.head.epoch = top if is_memory(self.scope.namespace) else epoch
         self.head.channels.apply(folded, self.top)
-        memory = None
-        if remembered:
-            known = stored.memory_of(top.saved, scope.root.serializer)
-            memory = scope.root.serializer.encode({**known, scope.namespace: self.top})
-        claim = stored.claim(top.saved.checkpoint, top.top + 1, memory)
-        reply: Stop | None = yield Put((claim, self.commit()), (), True)
+        rules.collect(self.head, self.top, request.values.items(), self.scope.collect)
+        memory = self._moved_memory(root.saved) if remembered else None
+        claims.insert(0, stored.claim(root.saved.checkpoint, top, memory=memory))
+        reply: Stop | None = yield Put((*claims, self.commit()), (), True)
         if reply is not None:
             raise Halted(reply.error)
         return Outcome(self.head.status, self.head)
+
+    def _editable(self, root: Found, found: Found, remembered: bool, number: int | None) -> Saved:
+        """Return the state of a nested namespace, if an edit of it would have an effect."""
+        namespace, thread = self.scope.namespace, self.scope.root.thread_id
+        saved = found.saved
+        if root.saved is None or saved is None:
+            raise NoCheckpointError(
+                f"no checkpoint: nothing is stored for namespace {namespace!r} of thread {thread!r}"
+            )
+        if number is not None and number != saved.checkpoint.id:
+            raise InvalidRequestError(
+                f"checkpoint {number} is not the newest of namespace {namespace!r}; only that one can be edited"
+            )
+        if saved.checkpoint.caller != self.graph.name:
+            raise InvalidRequestError(
+                f"namespace {namespace!r} holds the state of graph {saved.checkpoint.caller!r}, which is no node of a "
+                f"graph that {self.graph.name!r} knows",
+                hint="edit it by that graph: child.with_checkpointer(saver).update_state(...)",
+            )
+        if saved.checkpoint.status in ("done", "handed_over") and not remembered:
+            raise InvalidRequestError(
+                f"the graph in namespace {namespace!r} has ended, and what it wrote is with its caller",
+                hint="edit the graph that called it",
+            )
+        if remembered and len(parts(namespace)) > 1 and root.saved.checkpoint.status != "done":
+            raise InvalidRequestError(
+                f"the memory {namespace!r} may be in use below a run that is not done", hint="edit it when the run is"
+            )
+        return saved
+
+    def _moved_memory(self, root: Saved) -> bytes:
+        serializer = self.scope.root.serializer
+        return serializer.encode({**stored.memory_of(root, serializer), self.scope.namespace: self.top})
 
     def _answer(self, request: Answer, forked: bool) -> Program[Outcome | None]:
         head, root = self.head, self.scope.root
@@ -330,8 +359,7 @@ class Beginning:
         self.head.epoch, self.head.caller = scope.epoch, scope.caller
         self.top += 1
         rules.begin(self.graph, self.head, self.top, dict(request.values), exact=request.exact)
-        if scope.memory:
-            rules.remember(self.head, self.top, scope.memory)
+        rules.forget(self.head)
         self.settle()
         return (yield from self._began())
 

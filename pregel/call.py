@@ -131,6 +131,8 @@ def answer_of(value: Any, answers: Mapping[str, Any] | None) -> Answer:
         raise InvalidRequestError(
             "give either one answer or answers={id: value}", hint="invoke(None) goes on from a pause that asks nothing"
         )
+    if answers is not None and not isinstance(answers, Mapping):
+        raise InvalidRequestError(f"answers are a mapping from interrupt ids, not {type(answers).__name__}")
     return Answer(value=value, by_id=answers, exact=True)
 
 
@@ -187,6 +189,9 @@ def prepare_edit(graph: Graph, config: Mapping[str, Any] | None, values: Any, th
     call = prepare(graph, Edit(_update(target, values), run=False), merged, options)
     call.scope.graph = target
     call.scope.namespace = namespace
+    above = graph_at(graph, namespace.rpartition("|")[0])
+    if namespace and above is not None and target is not graph:
+        call.scope.collect = above.reduced & target.channels.keys()
     return call
 
 
@@ -208,6 +213,9 @@ def checked_config(config: Any) -> RunConfig:
         raise InvalidRequestError(
             f"a config is a mapping, not {config!r}", hint='{"configurable": {"thread_id": "..."}}, or pass thread_id='
         )
+    namespace = config.get("configurable", {}).get("checkpoint_ns", "")
+    if not isinstance(namespace, str) or not is_storable(namespace):
+        raise InvalidRequestError(f"a checkpoint_ns is text, not {namespace!r}", hint="take one from a StateSnapshot")
     return {**config}  # type: ignore[typeddict-item] # its keys are checked where it runs something
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import deepcopy
 from typing import Any
 
 from . import rules
@@ -12,7 +13,7 @@ from .drive import adrive, drive, finish
 from .ending import Wrote
 from .errors import InvalidRequestError
 from .interrupt import GraphInterrupt, ParentCommand
-from .runtime import Attempt
+from .runtime import Attempt, enclosing
 from .schema import as_mapping
 from .scope import Graph, Scope
 from .threads import cancel_here
@@ -22,6 +23,15 @@ from .types import Command, RunOptions
 def is_nested(config: Mapping[str, Any] | None, options: RunOptions) -> bool:
     """Whether a call inside a node belongs to it; one that names its own thread is a run of its own (rule 8.6)."""
     return "thread_id" not in options and "thread_id" not in (config or {}).get("configurable", {})
+
+
+def check_no_stream(graph: Graph, config: Mapping[str, Any] | None, options: RunOptions) -> None:
+    """Refuse a stream that would be a child's: its pauses would be lost among its events."""
+    if enclosing() is not None and is_nested(config, options):
+        raise InvalidRequestError(
+            f"graph {graph.name!r} is streamed inside a node",
+            hint="call invoke() there; the outer stream shows it with subgraphs=True",
+        )
 
 
 def called_with(graph: Graph, input: Any, options: RunOptions) -> Request:
@@ -55,7 +65,7 @@ def run_child(graph: Graph, attempt: Attempt, request: Request, key: str | None,
     if (memo := _memo(graph, attempt, namespace)) is not None:
         return memo
     scope = _scope(graph, attempt, namespace, as_node)
-    with attempt.open_call(scope.signal.set):
+    with attempt.open_call(namespace, scope.signal.set):
         outcome = exhaust(drive(scope, request))
     return _kept(attempt, scope, outcome)
 
@@ -66,7 +76,7 @@ async def arun_child(graph: Graph, attempt: Attempt, request: Request, key: str 
     if (memo := _memo(graph, attempt, namespace)) is not None:
         return memo
     scope = _scope(graph, attempt, namespace, as_node)
-    with attempt.open_call(cancel_here()):
+    with attempt.open_call(namespace, cancel_here()):
         outcome = await finish(adrive(scope, request))
     return _kept(attempt, scope, outcome)
 
@@ -74,6 +84,8 @@ async def arun_child(graph: Graph, attempt: Attempt, request: Request, key: str 
 def _memo(graph: Graph, attempt: Attempt, namespace: str) -> Outcome | None:
     """Return the outcome of a call that was finished before. Raises CallOrderError if it was another graph's."""
     name, outcome = attempt.finished_call(namespace) or (graph.name, None)
+    if outcome is not None and graph.memory and attempt.was_called(namespace):
+        raise memory_in_use(graph.name, namespace, attempt.prefix, attempt.prefix)
     if name != graph.name:
         raise other_caller(namespace, name, graph.name)
     return outcome
@@ -90,6 +102,8 @@ def _scope(graph: Graph, attempt: Attempt, namespace: str, as_node: bool) -> Sco
             f"graph {graph.name!r} keeps a memory (checkpointer=True) and is called under a graph that keeps nothing",
             hint="compile the outermost graph with a checkpointer",
         )
+    if graph.memory and attempt.was_called(namespace):
+        raise memory_in_use(graph.name, namespace, attempt.prefix, attempt.prefix)
     claims = attempt.scope.root.claims
     if graph.memory and (owner := claims.take(namespace, attempt.prefix, attempt.goes_on)) is not None:
         raise memory_in_use(graph.name, namespace, owner, attempt.prefix)
@@ -108,10 +122,9 @@ def _kept(attempt: Attempt, scope: Scope, outcome: Outcome) -> Outcome:
         if len(outcome.interrupts) == 1:
             error.value = outcome.interrupts[0].value
         raise error
-    moved = {name: at for name, at in outcome.head.memory.items() if scope.memory.get(name) != at}
+    attempt.memory.update(outcome.head.memory)
     if scope.caller:
-        moved[scope.namespace] = outcome.head.number
-    attempt.memory.update(moved)
+        attempt.memory[scope.namespace] = outcome.head.number
     attempt.finish_call(scope.namespace, (scope.graph.name, outcome))
     return outcome
 
@@ -120,7 +133,8 @@ def returned(graph: Graph, outcome: Outcome) -> dict[str, Any]:
     """Return the output of a call inside a node; raise ParentCommand for a command that it hands over (rule 4.2)."""
     if outcome.status == "handed_over":
         raise ParentCommand(outcome.head.handover)
-    return rules.output(graph, outcome.head)
+    values = rules.output(graph, outcome.head)
+    return deepcopy(values) if graph.isolation == "deep" else values
 
 
 def handed_back(graph: Graph, attempt: Attempt, outcome: Outcome) -> Command | Wrote:

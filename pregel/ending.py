@@ -66,20 +66,18 @@ def close(attempt: Attempt, result: Any, before: Mapping[str, bytes] | None = No
     if attempt.fault is not None:
         raise attempt.fault
     ending = _closed(attempt, result)
-    if type(ending) is Done:
-        _tell_beside(attempt, ending)
+    pauses = attempt.scope.pauses
+    if type(ending) is Done and pauses.before_edge:
+        ending.withheld = attempt.after is not MISSING or attempt.task.node.name in pauses.after
     return ending
 
 
-def _tell_beside(attempt: Attempt, ending: Done) -> None:
-    """Add what the attempt did besides returning: a pause that it wants, memories that moved on."""
-    pauses, after = attempt.scope.pauses, attempt.after
-    if after is not MISSING:
+def complete(attempt: Attempt, ending: Done) -> None:
+    """Add what the node and its routers did besides: a pause that they want, memories that moved on."""
+    if attempt.after is not MISSING:
         if attempt.scope.saving:
-            _encoded(attempt, after, "the value of its pause")
-        ending.after = after
-    if pauses.before_edge:
-        ending.withheld = after is not MISSING or attempt.task.node.name in pauses.after
+            _encoded(attempt, attempt.after, "the value of its pause")
+        ending.after = attempt.after
     if attempt.memory:
         ending.memory = attempt.memory
 
@@ -87,7 +85,7 @@ def _tell_beside(attempt: Attempt, ending: Done) -> None:
 def _closed(attempt: Attempt, result: Any) -> Ending:
     if attempt.asked:
         log.warn(log.QUESTION_SWALLOWED, task=attempt.task.id, namespace=attempt.scope.namespace)
-        return _interrupted(attempt, tuple(attempt.asked))
+        return _interrupted(attempt, attempt.questions())
     if isinstance(result, GraphInterrupt):
         return _asks(attempt, (result,))
     task = attempt.task
@@ -255,10 +253,11 @@ def _judged(attempt: Attempt, error: BaseException) -> Ending | Again:
     if attempt.asked:
         if not found:
             log.warn(log.ERROR_AFTER_QUESTION, task=task.id, namespace=attempt.scope.namespace, error=described(error))
-            return _interrupted(attempt, tuple(attempt.asked), error=error)
-        for item in (item for interrupt in found for item in interrupt.interrupts if item.node is None):
-            attempt.note(attempt.question(item.value, item.id, item.schema))  # raised beside those that were asked
-        return _interrupted(attempt, tuple(attempt.asked))
+            return _interrupted(attempt, attempt.questions(), error=error)
+        asked = {question.id for question in attempt.asked}
+        for item in (item for interrupt in found for item in interrupt.interrupts if item.id not in asked):
+            attempt.note(_question(attempt, item))  # raised beside those that were asked
+        return _interrupted(attempt, attempt.questions())
     if found:
         try:
             return _asks(attempt, found)
@@ -284,28 +283,29 @@ def _retry(attempt: Attempt, error: Exception) -> Again | None:
 
 def _asks(attempt: Attempt, raised: tuple[GraphInterrupt, ...]) -> Interrupted:
     """Return the ending for interrupts that were returned or raised; each item is a question (rules 6.1, 6.8)."""
-    questions: list[Interrupt] = []
-    for interrupt in raised:
-        for item in interrupt.interrupts:
-            # what the engine has asked already, here or in a child, has its node; an item of the user's has not
-            questions.append(item if item.node is not None else attempt.question(item.value, item.id, item.schema))
+    questions = [_question(attempt, item) for interrupt in raised for item in interrupt.interrupts]
     if not questions:
         raise NodeError(
             f"node {attempt.task.node.name!r} asks with an empty list, which nobody can answer",
             hint="return an update when there is nothing to ask",
             node=attempt.task.node.name,
         )
-    if all(attempt.is_answered(question) for question in questions if question.when == "inside") and any(
-        question.when == "inside" for question in questions
-    ):
+    if all(map(attempt.is_answered, questions)):
         raise NodeError(
             f"node {attempt.task.node.name!r} asks again what was answered: {[q.id for q in questions]}",
             hint="read runtime.answers, call interrupt(), or give the new question a key",
             node=attempt.task.node.name,
         )
-    own_items = len(raised) == 1 and all(item.node is None for item in raised[0].interrupts)
     payload = raised[0].value if len(raised) == 1 else MISSING
-    return _interrupted(attempt, tuple(questions), whole=own_items and len(questions) > 1, payload=payload)
+    return _interrupted(attempt, tuple(questions), whole=len(raised) == 1 and len(questions) > 1, payload=payload)
+
+
+def _question(attempt: Attempt, item: Interrupt) -> Interrupt:
+    """Return an item that a node returned or raised as a question of its own; its id counts only as a key.
+
+    One that has a node was asked by another run, and its id says nothing here.
+    """
+    return attempt.question(item.value, None if item.node is not None else item.id, item.schema)
 
 
 def _interrupted(
@@ -335,6 +335,6 @@ def with_later_questions(attempt: Attempt, result: Ending | Again) -> Ending | A
     if not isinstance(result, Interrupted) or len(attempt.asked) <= len(result.interrupts):
         return result
     try:
-        return _interrupted(attempt, tuple(attempt.asked), error=result.error)
+        return _interrupted(attempt, attempt.questions(), error=result.error)
     except SerializationError as error:
         return Failed(attempt.task, error)

@@ -155,6 +155,7 @@ class Pregel(Generic[StateT]):
         write. With a list of modes each item is `(mode, data)`; with `subgraphs` a tuple of task ids comes first.
         Closing the iterator stops the run; it can be resumed.
         """
+        child.check_no_stream(self, config, options)
         call = calls.prepare(self, calls.request_of(self, input, options), config, options)
         shape = shaped(call, stream_mode, subgraphs)
         outcome = yield from shaped_events(drive(call.scope, call.request, call.number), shape)
@@ -170,6 +171,7 @@ class Pregel(Generic[StateT]):
         **options: Unpack[RunOptions],
     ) -> AsyncIterator[Any]:
         """Do `stream` on the running event loop."""
+        child.check_no_stream(self, config, options)
         call = calls.prepare(self, calls.request_of(self, input, options), config, options)
         shape = shaped(call, stream_mode, subgraphs)
         run = adrive(call.scope, call.request, call.number)
@@ -250,15 +252,15 @@ class Pregel(Generic[StateT]):
         return await state.aanswer(place, state.snapshot(self, place.key, names))
 
     def pending(self, thread_id: str) -> list[Interrupt]:
-        """Return the open questions of a thread over all namespaces, each once (rule 6.5).
+        """Return the questions of a thread that can be answered, over all namespaces (rule 6.5).
 
         Each says its `id`, `node`, `namespace`, `value` (the payload) and `asked_at`. Static pauses are no questions.
         """
-        return state.open_questions(self.get_state(subgraphs=True, thread_id=thread_id))
+        return state.open_questions(self.get_state(thread_id=thread_id))
 
     async def apending(self, thread_id: str) -> list[Interrupt]:
         """Do `pending` without blocking the event loop."""
-        return state.open_questions(await self.aget_state(subgraphs=True, thread_id=thread_id))
+        return state.open_questions(await self.aget_state(thread_id=thread_id))
 
     def get_state_history(
         self,

@@ -15,29 +15,36 @@ from .stored import memory_of
 
 
 class Located(NamedTuple):
-    """A namespace as it stands, below its root; `remembered` if it is a memory in which nothing goes on."""
+    """A namespace as it stands: the root, the levels between, and itself.
+
+    A graph without a memory that is on the way to one is left out. `remembered`: a memory in which nothing goes on.
+    """
 
     root: Found
+    between: list[Found]
     found: Found
     remembered: bool = False
 
 
 def locate(namespace: str, serializer: Serializer) -> Program[Located]:
     """Find the state of a namespace."""
-    root = yield from load("")
-    at = Located(root, root)
+    root = found = yield from load("")
+    between: list[Found] = []
+    remembered = False
     for level in levels(namespace) if root.saved is not None else ():
+        if found is not root and found.saved is not None:
+            between.append(found)
         if is_memory(level):
-            at = yield from _memory(level, root, serializer)
-        elif at.found.saved is not None:
-            at = Located(root, (yield from load(level, None, at.found.saved.checkpoint.line)))
-    return at
+            found, remembered = yield from _memory(level, root, serializer)
+        elif found.saved is not None:
+            found, remembered = (yield from load(level, None, found.saved.checkpoint.line)), False
+    return Located(root, between, found, remembered)
 
 
-def _memory(namespace: str, root: Found, serializer: Serializer) -> Program[Located]:
+def _memory(namespace: str, root: Found, serializer: Serializer) -> Program[tuple[Found, bool]]:
     assert root.saved is not None, "the caller has looked"
     found = yield from load(namespace, None, root.saved.checkpoint.line)
     number = memory_of(root.saved, serializer).get(namespace)
     if found.saved is not None or number is None:
-        return Located(root, found)
-    return Located(root, (yield from load(namespace, number)), remembered=True)
+        return found, False
+    return (yield from load(namespace, number)), True

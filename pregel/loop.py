@@ -120,12 +120,11 @@ class PregelLoop(Beginning):
         self.top += 1
         if head.withheld:
             rules.fold_edges(graph, head, self.top, endings)
-            self.settle()
         else:
             rules.fold(graph, head, self.top, endings, folded, scope.collect)
-            if handed is not None:
-                rules.hand_over(head, handed)
-            self.settle(endings)
+        if handed is not None:
+            rules.hand_over(head, handed)
+        self.settle(endings)
         yield from self.put(known=known)
         if head.status == "done" and self.graph.barriers:
             self._report_stalled()

@@ -13,7 +13,7 @@ from inspect import isawaitable
 from typing import Any
 
 from .channels import MISSING
-from .ending import Again, broken, close, digests, own, route, with_later_questions
+from .ending import Again, broken, close, complete, digests, own, route, with_later_questions
 from .errors import NodeTimeoutError, WrongLoopError
 from .head import Head
 from .interrupt import ParentCommand
@@ -94,6 +94,8 @@ def _body(attempt: Attempt) -> Ending | Again:
             for router in node.routers:
                 targets = _decide(router, attempt, state)
                 route(attempt, ending, router, _waited_for(attempt, targets) if _is_pending(targets) else targets)
+        if type(ending) is Done:
+            complete(attempt, ending)
         return ending
     except BaseException as error:  # noqa: BLE001 - every ending is a value, whatever the node raised
         return broken(attempt, error)
@@ -119,6 +121,8 @@ async def _abody(attempt: Attempt) -> Ending | Again:
             for router in node.routers:
                 targets = _decide(router, attempt, state)
                 route(attempt, ending, router, await targets if _is_pending(targets) else targets)
+        if type(ending) is Done:
+            complete(attempt, ending)
         return ending
     except BaseException as error:  # noqa: BLE001 - every ending is a value, whatever the node raised
         return broken(attempt, error)

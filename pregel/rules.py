@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Container, Iterable, Mapping, 
 from typing import Any, NamedTuple, Protocol
 
 from .answer import MisfitError, fit
-from .channels import MISSING, BarrierChannel, Channel, ChannelError, Folded, FoldError
+from .channels import MISSING, BarrierChannel, Channel, ChannelError, Folded, FoldError, Overwrite
 from .checkpoint import Status
 from .errors import InvalidAnswerError, InvalidTargetError, InvalidUpdateError, PregelError
 from .head import MEMORY, SENDS, WROTE, Head, Packet
@@ -66,15 +66,19 @@ def _routing(graph: Plan, head: Head) -> list[NodeTask]:
 
 
 def _due(graph: Plan, head: Head) -> list[NodeTask]:
-    """Return the tasks of the next super-step in task order (rules 3.1, 3.4). Costs what is due, not what exists."""
+    """Return the tasks of the next super-step in task order (rules 3.1, 3.4). Costs what is due, not what exists.
+
+    While edges are withheld nobody knows what else will be due, so deferred nodes are held.
+    """
     nodes, due = graph.nodes, head.due
     packets = [NodeTask(nodes[node], arg, act, index) for act, index, node, arg, _ in head.packets]
-    if len(due) == 1 and not packets:
+    if len(due) == 1 and not packets and not head.withheld:
         for name, entry in due.items():
             return [NodeTask(nodes[name], MISSING, entry[0])]
     tasks = [NodeTask(nodes[name], MISSING, entry[0]) for name, entry in due.items()]
     tasks.sort(key=_order)
-    return [task for task in tasks if not task.node.defer] + packets or tasks
+    ready = [task for task in tasks if not task.node.defer] + packets
+    return ready if ready or head.withheld else tasks
 
 
 def _order(task: NodeTask) -> int:
@@ -183,11 +187,11 @@ def fold(
     number: int,
     endings: Sequence[Done],
     folded: Mapping[str, Any],
-    collect: Collection[str] = (),
+    names: Collection[str] = (),
 ) -> None:
     """Consume the tasks, make the folded values the present ones, wake what is reached: one barrier (rules 3.2, 3.3).
 
-    `collect` names keys whose single writes are kept for the parent (rule 8.1).
+    `names` are keys whose single writes are kept for the parent (rule 8.1).
     """
     for ending in endings:
         task = ending.task
@@ -202,12 +206,16 @@ def fold(
     _send(head, number, [packet for ending in endings for packet in ending.sends])
     _route(graph, head, number, endings)
     _notify(graph, head, number, folded, "")
-    if collect:
-        kept = [[name, value] for e in endings for name, value, _ in e.writes if name in collect]
-        if kept:
-            head.scheduling.apply(head.scheduling.prepare([(WROTE, kept)]), number)
+    if names:
+        collect(head, number, ((name, value) for ending in endings for name, value, _ in ending.writes), names)
     head.advance(number, "loop", keep_line=False)
     head.step += 1
+
+
+def collect(head: Head, number: int, writes: Iterable[tuple[str, Any]], names: Collection[str]) -> None:
+    """Keep single writes to some keys, for the parent to fold (rule 8.1)."""
+    if kept := [[name, value] for name, value in writes if name in names]:
+        head.scheduling.apply(head.scheduling.prepare([(WROTE, kept)]), number)
 
 
 def remember(head: Head, number: int, memory: Mapping[str, int]) -> None:
@@ -215,9 +223,17 @@ def remember(head: Head, number: int, memory: Mapping[str, int]) -> None:
     head.scheduling.set(MEMORY, {**head.memory, **memory}, number)
 
 
+def forget(head: Head) -> None:
+    """Drop what a child knows of memories below it: its parent knows as much, and maybe more by now."""
+    head.scheduling.set(MEMORY, MISSING, 0)
+
+
 def fold_edges(graph: Plan, head: Head, number: int, endings: Sequence[Done]) -> None:
     """Wake what the edges withheld at a pause lead to: a commit that is no super-step (rule 7.3)."""
     head.withheld = ()
+    for ending in endings:
+        if ending.memory:
+            remember(head, number, ending.memory)
     _route(graph, head, number, endings)
     _add_sends(head, number, [sent for ending in endings for sent in ending.sends])
     head.advance(number, "loop", keep_line=False)
@@ -250,6 +266,7 @@ def _send(head: Head, number: int, sends: Sequence[Sent]) -> None:
 
 def _route(graph: Plan, head: Head, number: int, endings: Sequence[Done]) -> None:
     messages: dict[str, list[str]] = {}
+    held = {barrier for ending in endings if ending.withheld for barrier in ending.task.node.joins}
     for ending in endings:
         node = ending.task.node
         wake(graph, head, number, ending.gotos, node.name)
@@ -261,6 +278,9 @@ def _route(graph: Plan, head: Head, number: int, endings: Sequence[Done]) -> Non
     for barrier, senders in messages.items():
         channel = graph.barriers[barrier]
         value = channel.update(head.scheduling.values.get(barrier, MISSING), senders)
+        if barrier in held:  # a message of the same step comes when its edge is decided, and belongs to the same fill
+            head.scheduling.set(barrier, value, number)
+            continue
         head.scheduling.set(barrier, channel.consume(value), number)
         if channel.is_available(value):
             for sender in value:
@@ -337,7 +357,7 @@ def _after(pauses: Pauses, ran: Sequence[Done], namespace: str) -> list[Interrup
     for ending in ran:
         if ending.after is not MISSING:
             reasons.append(_reason(ending.task, "after", namespace, ending.after))
-        elif ending.task.node.name in pauses.after:
+        elif ending.task.node.name in pauses.after and not ending.task.edge:
             reasons.append(_reason(ending.task, "after", namespace))
     return reasons
 
@@ -473,5 +493,9 @@ def handed_back(head: Head, reduced: Collection[str]) -> list[tuple[str, Any]]:
     """Return what a child's own nodes wrote, for the parent to fold (rule 8.1)."""
     versions, values, began = head.channels.versions, head.channels.values, head.began
     kept: list[tuple[str, Any]] = [(name, value) for name, value in head.scheduling.values.get(WROTE, ())]
+    if replaced := {name: None for name, value in kept if type(value) is Overwrite}:
+        # what was folded before it is gone, and what came after it is in the value: to the parent it is one Overwrite
+        kept = [(name, value) for name, value in kept if name not in replaced]
+        kept += [(name, Overwrite(values[name])) for name in replaced]
     plain = [(n, values[n]) for n, v in versions.items() if v > began and n not in reduced and n in values]
     return plain + kept

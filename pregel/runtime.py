@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
@@ -14,7 +14,7 @@ from .answer import Described, describe
 from .channels import MISSING
 from .checkpoint import SerializationError
 from .effects import Event
-from .errors import AttemptEnded, BranchError, InvalidRequestError, NodeError
+from .errors import AttemptEnded, BranchError, CallOrderError, InvalidRequestError, NodeError
 from .head import Head
 from .interrupt import GraphInterrupt, Interrupt, find_interrupts, merged
 from .namespace import join, parts, without_ids
@@ -33,9 +33,11 @@ class Attempt:
     """One attempt of one task. After it has ended, everything that a node reached through it is refused."""
 
     __slots__ = (
+        "_askers",
         "_branch",
         "_calls",
         "_keyed",
+        "_open",
         "_prefix",
         "_questions",
         "after",
@@ -69,9 +71,11 @@ class Attempt:
         self.calls: list[tuple[Future[None], Callable[[], Any]]] = []  # child calls that are running
         # the slot that this task holds is its children's while it waits for them
         self.loan = None if scope.slots is None else Slots(1, scope.slots)
+        self._askers: set[object] = set()  # the branches that have asked
         self._branch: object = None
         self._questions = 0
         self._calls = 0
+        self._open: dict[str, object] = {}  # child calls that are running, by namespace
         self._keyed: set[str] = set()  # namespaces of child calls with a key: these can be made again
         self._prefix: str | None = None
 
@@ -118,13 +122,15 @@ class Attempt:
         return Interrupt(value, f"{self.prefix}#{mark}", node, where, "inside", (node,), described, now)
 
     def _described(self, schema: Any) -> Described:
+        if isinstance(schema, dict):  # of a question that another run has asked
+            return schema
         try:
             return describe(schema, self.scope.root.serializer.name_of)
         except (TypeError, NameError, SerializationError) as error:  # NameError: an annotation that cannot be resolved
             node = self.task.node.name
             raise NodeError(
                 f"node {node!r} asks with a schema that cannot be kept: {error}",
-                hint="use plain types, Literal, TypedDict, or a class of your state or of register_type()",
+                hint="use plain types, Literal, TypedDict, or a class of the root graph's state or of register_type()",
                 node=node,
             ) from error
 
@@ -132,6 +138,19 @@ class Attempt:
         """Note a question: whatever the node does now, its task ends by asking, unless its ending is fixed already."""
         if not self.ended and all(question.id != other.id for other in self.asked):
             self.asked.append(question)
+            self._askers.add(branch())
+
+    def questions(self) -> tuple[Interrupt, ...]:
+        """Return the questions noted, in the order of asking; those of several branches by their ids (rule 3.1)."""
+        if len(self._askers) > 1:
+            return tuple(sorted(self.asked, key=lambda question: question.id or ""))
+        return tuple(self.asked)
+
+    def reorder(self, first: Iterable[Interrupt]) -> None:
+        """Put questions that were asked side by side into an order that does not depend on who came first."""
+        ids = [question.id for question in first]
+        self.asked.sort(key=lambda question: ids.index(question.id) if question.id in ids else -1)
+        self._askers = {branch()}
 
     def is_answered(self, question: Interrupt) -> bool:
         """Whether there is an answer for a question."""
@@ -139,7 +158,7 @@ class Attempt:
 
     def answer(self, id_: str) -> Any:
         """Return an answer, a fresh object each time."""
-        return self.scope.graph.serializer.decode(self.scope.root.answers[id_])
+        return self.scope.root.serializer.decode(self.scope.root.answers[id_])
 
     def answers(self) -> dict[int | str, Any]:
         """Return this task's own answers by index or key."""
@@ -178,6 +197,10 @@ class Attempt:
         self._calls += 1
         return f"{prefix}#{number}" if number else prefix
 
+    def was_called(self, namespace: str) -> bool:
+        """Whether this attempt has made the call with that key already."""
+        return namespace in self._keyed
+
     def finished_call(self, namespace: str) -> Any:
         """Return the outcome of a call that an earlier attempt finished, or None (rule 5.7)."""
         return self.memos.get(namespace)
@@ -188,13 +211,20 @@ class Attempt:
             self.memos[namespace] = outcome
 
     @contextmanager
-    def open_call(self, stop: Callable[[], Any]) -> Iterator[None]:
+    def open_call(self, namespace: str, stop: Callable[[], Any]) -> Iterator[None]:
         """Count a child call as running: the task does not end before it; `stop` tells it to (rule 5.9)."""
         call = (Future[None](), stop)
+        if self._open.setdefault(namespace, call) is not call:
+            raise CallOrderError(
+                f"node {self.task.node.name!r} makes two calls at once in namespace {namespace!r}",
+                hint="give each call a key of its own",
+                node=self.task.node.name,
+            )
         self.calls.append(call)
         try:
             yield
         finally:
+            del self._open[namespace]
             self.calls.remove(call)
             call[0].set_result(None)
 
@@ -207,10 +237,10 @@ class Attempt:
 
     def goes_on(self, task: str) -> bool:
         """Whether a task, given with its namespace, belongs to the super-steps that are going on."""
-        for part, attempt in zip(task.split("|"), self._chain(), strict=True):
-            id_ = part.partition("#")[0]
-            if id_ != attempt.task.id:
-                return id_ in [pending.id for pending in rules.pending(attempt.scope.graph, attempt.head)]
+        for theirs, mine, attempt in zip(parts(task), parts(self.prefix), self._chain(), strict=True):
+            if theirs != mine:
+                pending = rules.pending(attempt.scope.graph, attempt.head)
+                return theirs.partition("#")[0] in [each.id for each in pending]
         return True
 
     def child_scope(self, graph: Any, namespace: str, *, as_node: bool) -> Scope:
@@ -223,7 +253,7 @@ class Attempt:
         scope.epochs = head.line
         scope.epoch = head.number
         scope.saving = parent.saving and graph.memory is not False
-        scope.memory = {**head.memory, **self.memory}
+        scope.memory = {**parent.memory, **head.memory, **self.memory}
         scope.calling = self
         if graph.memory:  # its checkpoints lie under the root's, whose numbers alone are the same at every level
             top = self._chain()[0].head
@@ -328,7 +358,9 @@ class Runtime(Generic[ContextT]):
         ended = await all_ended(awaitables)
         errors = [error for _, error in ended if error is not None]
         if questions := [found for error in errors for found in find_interrupts(error)]:
-            raise merged(questions)
+            together = merged(questions)
+            self._attempt.reorder(together.interrupts)
+            raise together
         if errors:
             raise errors[0]
         return [result for result, _ in ended]

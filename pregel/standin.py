@@ -1,6 +1,8 @@
 """A graph as far as a checkpoint tells: what reads the state of a graph that is not at hand.
 
-A graph that a function calls is known when it is called; whoever reads its state later has its checkpoints only.
+A graph that a function calls is known when it is called; whoever reads its state later has its checkpoints only. What
+cannot be told without the graph is left out: values of types that are not known here, values that only its reducers
+can fold together, the input of packets, and what finished tasks wrote.
 """
 
 from __future__ import annotations
@@ -10,15 +12,15 @@ from typing import Any
 
 from . import stored
 from .channels import AnyValue, BarrierChannel, Channel
-from .checkpoint import Saved, Serializer
-from .head import SCHEDULING
-from .task import PregelNode
+from .checkpoint import CorruptCheckpointError, Saved, Serializer
+from .head import SCHEDULING, SENDS
+from .task import Done, NodeTask, PregelNode
 
 
 class StandIn:
     """The nodes that are due, in the order they are stored, and one plain channel for each value that can be told.
 
-    A value that only the reducer of its graph can fold together is left out.
+    `saved` is the checkpoint without the rest.
     """
 
     output_keys = None
@@ -26,23 +28,43 @@ class StandIn:
     def __init__(self, saved: Saved, serializer: Serializer) -> None:
         self.name = saved.checkpoint.caller
         self.serializer = serializer
-        told: dict[str, Channel] = {}
-        rest: dict[str, Channel] = {}
-        for name in saved.versions:
-            hidden = name.startswith("__") or stored.needs_reducer(saved, name, serializer)
-            (rest if hidden else told)[name] = AnyValue()
-        self.channels: Mapping[str, Channel] = told
-        self.scheduling: Mapping[str, Channel] = {**rest, **SCHEDULING}
-        self.barriers: Mapping[str, BarrierChannel] = {}
-        self.entry: tuple[str, ...] = ()
-        self.subscribers: Mapping[str, tuple[str, ...]] = {}
         self.nodes = {name: PregelNode(name, _not_here) for name in stored.waiting_nodes(saved, serializer)}
         for order, node in enumerate(self.nodes.values()):
             node.order = order
+        self.saved = _told(saved, serializer)
+        plain = {name: AnyValue() for name in self.saved.versions if name not in SCHEDULING}
+        self.channels: Mapping[str, Channel] = {n: c for n, c in plain.items() if not n.startswith("__")}
+        self.scheduling: Mapping[str, Channel] = {**plain, **SCHEDULING}
+        self.barriers: Mapping[str, BarrierChannel] = {}
+        self.entry: tuple[str, ...] = ()
+        self.subscribers: Mapping[str, tuple[str, ...]] = {}
 
     def initial(self) -> dict[str, Any]:
         """Return nothing: what a channel starts with is not known."""
         return {}
+
+
+def _told(saved: Saved, serializer: Serializer) -> Saved:
+    values = {name: parts for name, parts in saved.values.items() if _is_readable(parts, serializer)}
+    if SENDS in values:
+        values[SENDS] = (_without_input(values[SENDS][0], serializer),)
+    done = stored.record_of(Done(NodeTask(PregelNode("", _not_here)), []), "", "", 0, serializer).data
+    records = tuple(r._replace(data=done) if r.kind == "done" else r for r in saved.records)
+    versions = {name: version for name, version in saved.versions.items() if name in values}
+    return saved._replace(versions=versions, values=values, records=records)
+
+
+def _is_readable(parts: tuple[bytes, ...], serializer: Serializer) -> bool:
+    try:
+        _, for_reducer = stored.read_value(parts, serializer, "")
+    except CorruptCheckpointError:
+        return False  # of a type that only its own graph knows; damage is found when that graph reads it
+    return not for_reducer
+
+
+def _without_input(packets: bytes, serializer: Serializer) -> bytes:
+    nothing = serializer.encode(None)
+    return serializer.encode([[act, index, node, nothing] for act, index, node, _ in serializer.decode(packets)])
 
 
 def _not_here(state: Any) -> None:

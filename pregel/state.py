@@ -80,7 +80,8 @@ def snapshot(graph: Graph, key: Key, namespaces: Sequence[str] | None = None) ->
     An unknown thread gives an empty snapshot.
     """
     if key.checkpoint_id is None:
-        root, found, _ = yield from locate(key.namespace, graph.serializer)
+        at = yield from locate(key.namespace, graph.serializer)
+        root, found = at.root, at.found
     else:
         found = yield from load(key.namespace, key.checkpoint_id)
         root = found
@@ -145,20 +146,14 @@ class _Below:
 
 
 def open_questions(state: StateSnapshot) -> list[Interrupt]:
-    """Return the questions that wait for an answer, of a state with all below it, each once (rule 6.5)."""
-    found: dict[str | None, Interrupt] = {}
-    todo = [state]
-    while todo:
-        for task in todo.pop().tasks:
-            for interrupt in task.interrupts:
-                if interrupt.when == "inside":
-                    found.setdefault(interrupt.id, interrupt)
-            todo.extend(task.children)
-    return list(found.values())
+    """Return the questions of a root state that wait for an answer; those of the graphs below are among them."""
+    return [interrupt for interrupt in state.interrupts if interrupt.when == "inside"]
 
 
 def shown(graph: Shape, key: Key, saved: Saved, answered: Container[str]) -> StateSnapshot:
     """Return one stored checkpoint as a snapshot. Raises GraphChangedError."""
+    if isinstance(graph, StandIn):
+        saved = graph.saved
     checkpoint = saved.checkpoint
     head = Head(graph.channels, graph.scheduling, graph.initial())
     if missing := stored.missing_channels(saved, head):

@@ -170,8 +170,8 @@ def _encode_packets(serializer: Serializer, packets: Iterable[tuple[int, int, st
     )
 
 
-def claim(checkpoint: Checkpoint, number: int, memory: bytes | None = None) -> Commit:
-    """Return a commit that changes nothing but the number: the root's part in an edit of a nested namespace.
+def claim(checkpoint: Checkpoint, number: int, epoch: int = 0, memory: bytes | None = None) -> Commit:
+    """Return a commit that changes nothing but the numbers: the part of the levels above in an edit of a namespace.
 
     With `memory`, packed, it points to where memories stand now.
     """
@@ -184,6 +184,7 @@ def claim(checkpoint: Checkpoint, number: int, memory: bytes | None = None) -> C
         token=secrets.token_hex(8),
         source="update",
         created_at=time.time(),
+        epoch=epoch,
         line=line,
         complete=False,
         versions=pack_versions({value.channel: number for value in values}),
@@ -218,24 +219,30 @@ def restore(head: Head, saved: Saved, serializer: Serializer) -> None:
     head.unlisted = unlisted
     for name, version in saved.versions.items():
         channels = head.channels if name in head.channels.channels else head.scheduling
-        data, *additions = saved.values[name]
-        stored = _decode(serializer, data, f"channel {name!r} of {where}")
+        stored, added = read_value(saved.values[name], serializer, f"channel {name!r} of {where}")
         if name == SENDS:
             stored = [
                 (act, index, node, _decode(serializer, data, f"a packet of {where}"), data)
                 for act, index, node, data in stored
             ]
-        added: list[Any] = []
-        for addition in additions:
-            how, pieces = _decode(serializer, addition, f"channel {name!r} of {where}")
-            writes = [_decode(serializer, piece, f"channel {name!r} of {where}") for piece in pieces]
-            if how == "append":  # whatever the channel does now, this is what it did
-                stored.extend(item for write in writes for item in (write if isinstance(write, list) else [write]))
-            else:
-                added += writes
         channels.restore(name, version, stored, added)
         if channels.channels[name].grows:
-            head.growth[name] = Growth(version, len(data), sum(map(len, additions)))
+            full, *additions = map(len, saved.values[name])
+            head.growth[name] = Growth(version, full, sum(additions))
+
+
+def read_value(parts: Sequence[bytes], serializer: Serializer, where: str) -> tuple[Any, list[Any]]:
+    """Return a stored value, and the writes that only its channel can fold into it."""
+    stored = _decode(serializer, parts[0], where)
+    added: list[Any] = []
+    for addition in parts[1:]:
+        how, pieces = _decode(serializer, addition, where)
+        writes = [_decode(serializer, piece, where) for piece in pieces]
+        if how == "append":  # whatever the channel does now, this is what it did
+            stored.extend(item for write in writes for item in (write if isinstance(write, list) else [write]))
+        else:
+            added += writes
+    return stored, added
 
 
 def _decode(serializer: Serializer, data: bytes, where: str) -> Any:
@@ -255,11 +262,6 @@ def waiting_nodes(saved: Saved, serializer: Serializer) -> list[str]:
     due, _, (_, withheld), *_ = serializer.decode(saved.checkpoint.due)
     packets = serializer.decode(saved.values[SENDS][0]) if SENDS in saved.values else []
     return list(dict.fromkeys([name for name, *_ in withheld] + [d[0] for d in due] + [p[2] for p in packets]))
-
-
-def needs_reducer(saved: Saved, channel: str, serializer: Serializer) -> bool:
-    """Whether a value is stored by writes that only its reducer can fold together."""
-    return any(serializer.decode(addition)[0] == "fold" for addition in saved.values[channel][1:])
 
 
 def caller_of(saved: Saved, serializer: Serializer) -> str:

@@ -78,13 +78,13 @@ def test_the_example_is_a_program_that_asks_at_the_terminal(tree: Path, tmp_path
 
 SHOWN = """\
 clerk: the model speaks, after 0 messages
-question clerk@1|tools@2#0
+question clerk@1|tools@2#=approve.0.ac602a409fcf
   needs_approval: [{'id': '2', 'name': 'refund', 'arguments': {'order': 'A7', 'amount': 500}, \
 'description': 'Pays money to the customer', 'question': 'Run refund?'}]
   automatic: [{'id': '1', 'name': 'look_up', 'arguments': {'order': 'A7'}}]
   refused: []
 answer: yes
-question clerk@1|tools@2#1
+question clerk@1|tools@2#=approve.1.f3cc24ed2743
   needs_approval: [{'id': '2', 'name': 'refund', 'arguments': {'order': 'A7', 'amount': 500}, \
 'description': 'Pays money to the customer', 'question': 'Run refund?'}]
   automatic: [{'id': '1', 'name': 'look_up', 'arguments': {'order': 'A7'}}]

@@ -2,7 +2,7 @@
 
 import logging
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
@@ -19,13 +19,19 @@ from pregel import (
     interrupt,
 )
 from pregel.approval import Policy, ToolCall, approve, tool_node
-from tests.helpers import START, Ran, World, build, ids
+from tests.helpers import START, Ran, World, build
+from tests.helpers import ids as full_ids
 
 
 class State(TypedDict, total=False):
     calls: list[Any]
     messages: Annotated[list[Any], operator.add]
     log: Annotated[list[Any], operator.add]
+
+
+def ids(result: Mapping[str, Any]) -> list[str]:
+    """Return the interrupt ids without what they say of the calls."""
+    return [id_.rpartition(".")[0] for id_ in full_ids(result)]
 
 
 def call(id_: str, name: str = "pay", **arguments: Any) -> ToolCall:
@@ -188,7 +194,7 @@ def test_an_empty_decision_asks_again(world: World, nothing: Any) -> None:
     assert payload(answer(world, graph, nothing)) == told
     again = answer(world, graph, nothing)
     assert payload(again) == told
-    assert ids(again) == ["a@1#2"]
+    assert ids(again) == ["a@1#=approve.2"]
     done = answer(world, graph, [decision("1", "approve"), decision("2", "approve")])
     assert done["log"] == [list(TWO), []]
 
@@ -302,28 +308,49 @@ def test_a_front_end_may_send_back_what_it_was_shown(world: World, saver: Saver)
     assert answer(world, graph, decisions)["log"] == [list(TWO), []]
 
 
-def test_an_approval_that_repeats_the_arguments_holds_for_these_only(world: World, saver: Saver) -> None:
-    """14.2: if the state is edited between question and answer, such an approval is refused and shows what is there."""
-    graph, told = start(world, saver, call("1", amount=1))
+def test_an_approval_holds_for_what_was_shown_only(world: World, saver: Saver) -> None:
+    """14.2: if the state is edited between question and answer, nobody has decided on what is there now."""
+    graph, _ = start(world, saver, call("1", amount=1))
     world.update(graph, {"configurable": {"thread_id": "t"}}, {"calls": [call("1", amount=1000)]})
-    again = answer(world, graph, [{**told["needs_approval"][0], "decision": "approve"}])
-    assert payload(again)["needs_approval"] == [asked("1", amount=1000)]
+    again = answer(world, graph, [decision("1", "approve")])
+    assert payload(again) == {"needs_approval": [asked("1", amount=1000)], "automatic": [], "refused": []}
+    assert answer(world, graph, [decision("1", "approve")])["log"] == [[call("1", amount=1000)], []]
+
+
+def test_an_approval_with_other_arguments_is_refused(world: World, saver: Saver) -> None:
+    """14.2: whoever changes arguments says that it is an edit."""
+    graph, _ = start(world, saver, call("1", amount=1))
+    again = answer(world, graph, [decision("1", "approve", arguments={"amount": 2})])
     assert "other arguments" in payload(again)["refused"][0]
+
+
+def test_a_tool_that_returns_an_awaitable_unexpectedly_is_no_silent_success(world: World, saver: Saver) -> None:
+    """14.2: a sync function that returns a coroutine has not run."""
+
+    async def pay() -> None:
+        """Do nothing."""
+
+    pending = pay()
+    node = tool_node({"pay": lambda: pending})
+    graph = build(State, {"a": node}, [(START, "a")], saver)
+    with pytest.raises(InvalidRequestError, match="'pay' returned an awaitable"):
+        world.invoke(graph, {"messages": [{"tool_calls": [call("1")]}]}, thread_id="t")
+    pending.close()
 
 
 # --- 14.2: rounds, keys and places --------------------------------------------------------------------------------
 
 
 def test_two_approvals_in_one_node_have_their_own_answers(world: World, saver: Saver) -> None:
-    """14.2, 6.8: a node that approves in a loop asks for each lap, also when the calls look the same."""
+    """14.2, 6.8: a node that approves in a loop asks for each lap, if it names them."""
 
     def node(state: State) -> dict[str, Any]:
-        return {"log": [approve(state["calls"], ["pay"]).calls for _ in range(2)]}
+        return {"log": [approve(state["calls"], ["pay"], f"lap {lap}").calls for lap in range(2)]}
 
     graph = build(State, {"a": world.node(node)}, [(START, "a")], saver)
-    assert ids(world.invoke(graph, {"calls": [call("1")]}, thread_id="t")) == ["a@1#0"]
-    assert ids(answer(world, graph, [])) == ["a@1#1"]
-    assert ids(answer(world, graph, [decision("1", "approve")])) == ["a@1#2"]
+    assert ids(world.invoke(graph, {"calls": [call("1")]}, thread_id="t")) == ["a@1#=lap 0.0"]
+    assert ids(answer(world, graph, [])) == ["a@1#=lap 0.1"]
+    assert ids(answer(world, graph, [decision("1", "approve")])) == ["a@1#=lap 1.0"]
     done = answer(world, graph, [decision("1", "edit", arguments={"lap": 2})])
     assert done["log"] == [[call("1")], [call("1", lap=2)]]
 
@@ -360,9 +387,9 @@ def test_an_approval_in_a_nested_graph_is_its_own(world: World, saver: Saver) ->
     """14.1, 8.3: two nested graphs in sequence ask about calls that look the same; the second sees no decision."""
     child = deciding(world, None)
     graph = build(State, {"p": child, "q": child}, [(START, "p"), ("p", "q")], saver)
-    assert ids(world.invoke(graph, {"calls": [call("1")]}, thread_id="t")) == ["p@1|a@1#0"]
+    assert ids(world.invoke(graph, {"calls": [call("1")]}, thread_id="t")) == ["p@1|a@1#=approve.0"]
     second = answer(world, graph, [decision("1", "reject", reason="p")])
-    assert ids(second) == ["q@4|a@1#0"]
+    assert ids(second) == ["q@4|a@1#=approve.0"]
     assert payload(second)["refused"] == []
     done = answer(world, graph, [decision("1", "approve")])
     assert done["log"] == [[], [response("1", "rejected: p")], [call("1")], []]
@@ -372,9 +399,10 @@ def test_parallel_approvals_are_answered_one_by_one(world: World, saver: Saver) 
     """14.1, 6.7: two nodes ask in one step; each is answered by the id of its question."""
     nodes = {name: world.node(lambda s, n=name: {"log": [(n, approve([call("1")], ["pay"]).calls)]}) for name in "ab"}
     graph = build(State, nodes, [(START, "a"), (START, "b")], saver)
-    assert ids(world.invoke(graph, {}, thread_id="t")) == ["a@1#0", "b@1#0"]
+    paused = world.invoke(graph, {}, thread_id="t")
+    assert ids(paused) == ["a@1#=approve.0", "b@1#=approve.0"]
     yes, no = [decision("1", "approve")], [decision("1", "reject")]
-    assert ids(world.resume(graph, answers={"b@1#0": no}, thread_id="t")) == ["a@1#0"]
+    assert ids(world.resume(graph, answers={full_ids(paused)[1]: no}, thread_id="t")) == ["a@1#=approve.0"]
     assert answer(world, graph, yes)["log"] == [("a", [call("1")]), ("b", [])]
 
 
