@@ -19,8 +19,9 @@ from itertools import count
 from typing import Any, Literal, NamedTuple, NotRequired, TypedDict
 
 from . import log
+from .attempt import current
 from .errors import GraphValidationError, InvalidRequestError
-from .runtime import current, get_runtime, interrupt
+from .runtime import get_runtime, interrupt
 
 
 class ToolCall(TypedDict):

@@ -6,7 +6,7 @@ from collections.abc import Generator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from . import rules
-from .begin import Answer, Continue, Edit, Input, Outcome, Request
+from .attempt import enclosing
 from .channels import MISSING
 from .checkpoint import SerializationError
 from .drive import adrive, drive, finish
@@ -15,7 +15,7 @@ from .ending import own
 from .errors import InvalidRequestError, InvalidUpdateError, NoCheckpointerError
 from .journal import Journal
 from .namespace import parts, without_ids
-from .runtime import enclosing
+from .request import Answer, Continue, Edit, Input, Outcome, Request
 from .schema import as_mapping
 from .scope import Graph, Root, Scope, checkpoint_text
 from .task import is_storable

@@ -7,13 +7,14 @@ from copy import deepcopy
 from typing import Any
 
 from . import rules
-from .begin import Input, Outcome, Request, memory_in_use, other_caller
+from .attempt import Attempt, enclosing
+from .begin import memory_in_use, other_caller
 from .call import exhaust, input_values
 from .drive import adrive, drive, finish
 from .ending import Wrote
 from .errors import InvalidRequestError
 from .interrupt import GraphInterrupt, ParentCommand
-from .runtime import Attempt, enclosing
+from .request import Input, Outcome, Request
 from .schema import as_mapping
 from .scope import Graph, Scope
 from .threads import cancel_here

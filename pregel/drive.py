@@ -13,13 +13,13 @@ from time import monotonic
 from types import coroutine
 from typing import Any, Final, TypeVar, assert_never
 
-from .begin import Outcome, Request
 from .effects import Cancel, Effect, Emit, Event, Load, Next, Put, Start, Stop
 from .errors import AttemptEnded, TaskCancelled, WrongLoopError
 from .journal import Journal
 from .loop import PregelLoop
 from .perform import aperform, perform
 from .pool import AsyncInbox, Item, SyncInbox, TaskExecutorPool
+from .request import Outcome, Request
 from .scope import Scope
 from .task import Cancelled, Ending, Failed, NodeTask
 from .threads import LOOP

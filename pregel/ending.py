@@ -11,11 +11,11 @@ from inspect import isawaitable
 from typing import Any, NamedTuple
 
 from . import log, rules, stored
+from .attempt import Attempt
 from .channels import CONTAINERS, MISSING, Overwrite
 from .checkpoint import SerializationError
 from .errors import InvalidTargetError, InvalidUpdateError, MutationError, NodeError, described
 from .interrupt import GraphInterrupt, Interrupt, find_interrupts
-from .runtime import Attempt
 from .schema import as_mapping
 from .task import Cancelled, Done, Ending, Failed, Interrupted, Router, Sent, Write
 from .types import Command, Send

@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar, Unpack
 
 from . import call as calls
 from . import child, state, validate
-from .begin import Continue, Outcome
+from .attempt import Attempt, enclosing
 from .channels import (
     MISSING,
     BarrierChannel,
@@ -24,7 +24,7 @@ from .drive import adrive, drive
 from .errors import GraphValidationError
 from .head import SCHEDULING
 from .interrupt import Interrupt
-from .runtime import Attempt, enclosing
+from .request import Continue, Outcome
 from .schema import storable_types
 from .stream import StreamModes, shaped, shaped_events
 from .task import PregelNode

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from . import log, rules, stored
-from .begin import Beginning, Halted, Outcome, Request
+from .answers import Split
+from .begin import Beginning
 from .channels import Folded
 from .checkpoint import Found, SerializationError, Status
 from .effects import FOREVER, Cancel, Emit, Event, Load, Next, Program, Start, Stop
@@ -22,6 +23,7 @@ from .errors import (
     described,
 )
 from .interrupt import Interrupt
+from .request import Halted, Outcome, Request
 from .scope import Scope
 from .task import Cancelled, Done, Ending, Failed, Interrupted, NodeTask
 from .types import INTERRUPT, START, Command
@@ -64,7 +66,7 @@ class PregelLoop(Beginning):
     # --- a super-step --------------------------------------------------------------------------------------------
 
     def _step(self, tasks: list[NodeTask]) -> Program[Outcome | None]:
-        parts = self.split(tasks) if self.earlier else rules.Split(tasks, {}, {})
+        parts = self.split(tasks) if self.earlier else Split(tasks, {}, {})
         self.earlier = None
         step = _Step(parts)
         if parts.todo:
@@ -230,7 +232,7 @@ class _Step:
 
     __slots__ = ("failed", "fresh", "left_behind", "overdue", "parts", "stop")
 
-    def __init__(self, parts: rules.Split) -> None:
+    def __init__(self, parts: Split) -> None:
         self.parts = parts
         self.failed: dict[str, Failed | Cancelled] = {}
         self.fresh: list[Ending] = []

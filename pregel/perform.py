@@ -12,12 +12,13 @@ from copy import deepcopy
 from inspect import isawaitable
 from typing import Any
 
+from .attempt import Attempt, enter
 from .channels import MISSING
 from .ending import Again, broken, close, complete, digests, own, route, with_later_questions
 from .errors import NodeTimeoutError, WrongLoopError
 from .head import Head
 from .interrupt import ParentCommand
-from .runtime import Attempt, Runtime, enter
+from .runtime import Runtime
 from .scope import Scope
 from .task import Cancelled, Done, Ending, Interrupted, NodeTask, Router
 from .threads import LOOP, THREADS, StopSignal

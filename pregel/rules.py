@@ -5,18 +5,13 @@ No input or output, no threads, no clock, no logging. Functions that take a head
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, Protocol
 
-from .answer import MisfitError, fit
 from .channels import MISSING, BarrierChannel, Channel, ChannelError, Folded, FoldError, Overwrite
-from .checkpoint import Status
-from .errors import InvalidAnswerError, InvalidTargetError, InvalidUpdateError, PregelError
+from .errors import InvalidTargetError, InvalidUpdateError, PregelError
 from .head import MEMORY, SENDS, WROTE, Head, Packet
-from .interrupt import Interrupt, When
-from .namespace import join, parts
-from .task import Cancelled, Done, Ending, Failed, Interrupted, NodeTask, PregelNode, Sent, plain
+from .task import Cancelled, Done, Failed, NodeTask, PregelNode, Sent, plain
 from .types import END, START, Command, Send
 
 
@@ -53,19 +48,19 @@ class Plan(Protocol):
 
 def plan(graph: Plan, head: Head) -> list[NodeTask]:
     """Return the tasks that run next, in task order: the edges withheld at a pause before what is due (rule 7.3)."""
-    return _routing(graph, head) if head.withheld else _due(graph, head)
+    return _routing(graph, head) if head.withheld else due(graph, head)
 
 
 def pending(graph: Plan, head: Head) -> list[NodeTask]:
     """Return all tasks that are to run: edges withheld at a pause as well as what is due beside them."""
-    return _routing(graph, head) + _due(graph, head)
+    return _routing(graph, head) + due(graph, head)
 
 
 def _routing(graph: Plan, head: Head) -> list[NodeTask]:
     return [NodeTask(graph.nodes[name], MISSING, act, index, edge=True) for name, act, index in head.withheld]
 
 
-def _due(graph: Plan, head: Head) -> list[NodeTask]:
+def due(graph: Plan, head: Head) -> list[NodeTask]:
     """Return the tasks of the next super-step in task order (rules 3.1, 3.4). Costs what is due, not what exists.
 
     While edges are withheld nobody knows what else will be due, so deferred nodes are held.
@@ -83,38 +78,6 @@ def _due(graph: Plan, head: Head) -> list[NodeTask]:
 
 def _order(task: NodeTask) -> int:
     return task.node.order
-
-
-class Split(NamedTuple):
-    """The tasks of a step by what their records say: to run, finished, waiting for answers."""
-
-    todo: list[NodeTask]
-    done: dict[str, Done]
-    waits: dict[str, Interrupted]
-
-
-def split(tasks: Iterable[NodeTask], records: Mapping[str, Ending], answered: Container[str]) -> Split:
-    """Sort the tasks of a step that was begun before (rules 5.5, 6.7, 6.8)."""
-    parts = Split([], {}, {})
-    for task in tasks:
-        record = records.get(task.id)
-        if type(record) is Done:
-            parts.done[task.id] = record
-        elif type(record) is Interrupted and not _released(record, answered):
-            parts.waits[task.id] = record
-        else:
-            parts.todo.append(task)
-    return parts
-
-
-def _released(record: Interrupted, answered: Container[str]) -> bool:
-    found = [interrupt.id in answered for interrupt in record.interrupts]
-    return all(found) if record.whole else any(found)
-
-
-def open_questions(waits: Iterable[Interrupted], answered: Container[str] = ()) -> list[Interrupt]:
-    """Return the questions without an answer, in task order (rule 6.4)."""
-    return [i for ending in waits for i in ending.interrupts if i.id not in answered]
 
 
 # --- the barrier ------------------------------------------------------------------------------------------------
@@ -310,129 +273,6 @@ def refork(graph: Plan, head: Head, number: int) -> None:
     head.withheld = tuple((name, number, index) for name, _, index in head.withheld)
     _send(head, number, [packet[2:] for packet in head.packets])
     head.advance(number, "fork", keep_line=False)
-
-
-# --- pauses and status ------------------------------------------------------------------------------------------
-
-
-class Pauses(NamedTuple):
-    """The nodes before and after which a run pauses (rules 7.1, 7.2); `before_edge` withholds edges (rule 7.3)."""
-
-    before: frozenset[str] = frozenset()
-    after: frozenset[str] = frozenset()
-    before_edge: bool = False
-
-
-def settle(
-    graph: Plan, head: Head, pauses: Pauses, ran: Sequence[Done], namespace: str, passed: Container[str]
-) -> None:
-    """Decide the status of a checkpoint that was just reached: done, paused with its reasons, or running.
-
-    A pause that was `passed` does not come again: a run without a saver, or with edges withheld, may meet it twice.
-    """
-    reasons = [*_after(pauses, ran, namespace), *_before(graph, head, pauses, namespace)]
-    head.reasons = ()
-    if reasons and (left := [reason for reason in reasons if reason.id not in passed]):
-        following = tuple(dict.fromkeys(task.label for task in pending(graph, head)))
-        for reason in left:
-            reason.next = following
-        head.reasons = tuple(left)
-    head.status = "paused" if head.reasons else _unpaused(head)
-
-
-def _unpaused(head: Head) -> Status:
-    if head.handover is not None:
-        return "handed_over"
-    return "running" if head.due or head.withheld or head.packets else "done"
-
-
-def pass_pauses(head: Head) -> None:
-    """Go on from the static pauses that were reached."""
-    head.reasons = ()
-    head.status = _unpaused(head)
-
-
-def _after(pauses: Pauses, ran: Sequence[Done], namespace: str) -> list[Interrupt]:
-    reasons = []
-    for ending in ran:
-        if ending.after is not MISSING:
-            reasons.append(_reason(ending.task, "after", namespace, ending.after))
-        elif ending.task.node.name in pauses.after and not ending.task.edge:
-            reasons.append(_reason(ending.task, "after", namespace))
-    return reasons
-
-
-def _before(graph: Plan, head: Head, pauses: Pauses, namespace: str) -> list[Interrupt]:
-    if not pauses.before:
-        return []
-    return [_reason(task, "before", namespace) for task in _due(graph, head) if task.node.name in pauses.before]
-
-
-def _reason(task: NodeTask, when: When, namespace: str, value: Any = None) -> Interrupt:
-    id_ = join(namespace, f"{task.id}!{when}")
-    return Interrupt(value, id_, task.node.name, parts(namespace), when)
-
-
-# A mapping whose keys all have the form of interrupt ids, none of them pending, is an old or foreign answer map and not
-# a value: taken for one it would answer the wrong question. `graph.resume(value)` gives such a mapping as a value.
-_ID = re.compile(r"[^@#|]+@\d+[^|]*(\|[^@#|]+@\d+[^|]*)*#[^|]+")
-
-# --- answers ----------------------------------------------------------------------------------------------------
-
-
-def bind_answers(resume: Any, questions: Sequence[Interrupt], *, exact: bool) -> dict[str, Any]:
-    """Return the answers by interrupt id, from a `Command(resume=...)` (rule 6.6). Raises InvalidAnswerError."""
-    ids = [question.id or "" for question in questions if question.when == "inside"]
-    if not ids:
-        raise InvalidAnswerError("no question is pending", hint="use invoke(None) to go on", pending=())
-    if isinstance(resume, Mapping) and resume and not exact:
-        keys = set(resume)
-        if keys <= set(ids):
-            return dict(resume)
-        if known := keys & set(ids):
-            strangers = sorted(map(repr, keys - known))
-            raise _mismatch(f"{', '.join(strangers)} is not a pending question", ids)
-        if all(isinstance(key, str) and _ID.fullmatch(key) for key in keys):
-            raise _mismatch(f"{', '.join(map(repr, resume))} is not pending: unknown, or answered before", ids)
-    if len(ids) > 1:
-        raise _mismatch(f"{len(ids)} questions are pending and the answer does not say which one it is for", ids)
-    return {ids[0]: resume}
-
-
-def check_answers(answers: Mapping[str, Any], questions: Sequence[Interrupt]) -> dict[str, Any]:
-    """Return answers given by id, if each belongs to a pending question (rule 6.6). Raises InvalidAnswerError."""
-    ids = [question.id or "" for question in questions if question.when == "inside"]
-    if unknown := [key for key in answers if key not in ids]:
-        raise _mismatch(f"{', '.join(map(repr, unknown))} is not a pending question", ids)
-    if not answers:
-        raise _mismatch("no answer was given", ids)
-    return dict(answers)
-
-
-def fit_answers(
-    answers: Mapping[str, Any], questions: Sequence[Interrupt], class_of: Callable[[str], type]
-) -> dict[str, Any]:
-    """Return answers as the types that their questions ask for (rule 6.13). Raises InvalidAnswerError."""
-    fitting = dict(answers)
-    for question in questions:
-        id_ = question.id or ""
-        if question.schema is not None and id_ in answers:
-            try:
-                fitting[id_] = fit(answers[id_], question.schema, class_of)
-            except MisfitError as fault:
-                raise InvalidAnswerError(
-                    f"question {id_!r}: {fault}",
-                    hint="the question stays; answer it again",
-                    pending=(id_,),
-                ) from None
-    return fitting
-
-
-def _mismatch(reason: str, ids: Sequence[str]) -> InvalidAnswerError:
-    pending = ", ".join(map(repr, ids)) or "none"
-    return InvalidAnswerError(
-        f"{reason}; pending: {pending}", hint="pass answers={id: value, ...} to resume()", pending=tuple(ids)
-    )
 
 
 # --- routing and endings ----------------------------------------------------------------------------------------

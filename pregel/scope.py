@@ -10,7 +10,8 @@ from .channels import Channel
 from .checkpoint import Saver, Serializer
 from .effects import Event
 from .journal import Journal
-from .rules import Pauses, Plan
+from .pauses import Pauses
+from .rules import Plan
 from .threads import Claims, Slots, StopSignal
 from .types import Isolation, RunConfig
 

@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hint
 
 from .channels import BinaryOperatorAggregate, Channel
 from .errors import GraphValidationError
-from .rules import Pauses
+from .pauses import Pauses
 from .schema import takes_two
 from .types import END, START, Command, Send
 

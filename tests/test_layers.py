@@ -40,7 +40,7 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
     "rich": ("pregel/cli/*.py",),
     "threading": (*DRIVERS, *SAVERS),  # savers are called from many threads, and their async twins use one
     "asyncio": (*DRIVERS, *SAVERS),
-    "concurrent": (*DRIVERS, *SAVERS, "pregel/runtime.py"),  # there: what waits for a child call to end
+    "concurrent": (*DRIVERS, *SAVERS, "pregel/attempt.py"),  # there: what waits for a child call to end
     "queue": (*DRIVERS, *SAVERS),
     "multiprocessing": (),  # what runs elsewhere is a pool of its own, not a habit
     "typing_extensions": ("pregel/types.py",),  # for checkers alone, which have it built in; never at run time
@@ -56,7 +56,8 @@ LATE: set[tuple[str, str]] = {
 }
 
 # file -> modules that would make its functions depend on more than their arguments
-PURE = {"pregel/rules.py": {"time", "random", "secrets", "uuid", "os", "io", "pathlib", "socket", "subprocess"}}
+_IMPURE = {"time", "random", "secrets", "uuid", "os", "io", "pathlib", "socket", "subprocess"}
+PURE = {f"pregel/{name}.py": _IMPURE for name in ("rules", "pauses", "answers", "namespace")}
 
 # (file, module) that reaches past the __init__ of another folder: must stay empty
 REACHES: set[tuple[str, str]] = set()

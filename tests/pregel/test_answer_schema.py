@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, NotRequired, TypedDict
 import pytest
 from pydantic import BaseModel, Field
 
-from pregel.answer import MisfitError, describe, fit
+from pregel.answer_schema import MisfitError, describe, fit
 
 
 class Colour(Enum):
