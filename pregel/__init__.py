@@ -55,6 +55,7 @@ from .types import (
     RunOptions,
     Send,
     StateSnapshot,
+    StateUpdate,
     TaskSnapshot,
 )
 from .version import __version__
@@ -106,6 +107,7 @@ __all__ = [
     "SqliteSaver",
     "StateGraph",
     "StateSnapshot",
+    "StateUpdate",
     "StorageVersionError",
     "StoredError",
     "StreamWriter",

@@ -47,9 +47,12 @@ _STANDARD: dict[str, type] = {
 def describe(hint: Any, name_of: Callable[[type], str], within: tuple[Any, ...] = ()) -> Described:
     """Return the description of a type: plain ones, containers, Literal, unions, TypedDicts, classes (rule 6.13).
 
-    Raises TypeError for a type that cannot be told in another process, or that contains itself (`within` is what it
-    stands in); `name_of` may raise for a class unknown there.
+    What stands beside a type in `Annotated` is not looked at. Raises TypeError for a type that cannot be told in
+    another process, or that contains itself (`within` is what it stands in); `name_of` may raise for a class unknown
+    there.
     """
+    if type(hint).__hash__ is None:
+        raise TypeError(f"{hint!r} is no type that an answer can be checked against")
     if any(hint is outer for outer in within):
         raise TypeError(f"{hint.__name__} contains itself, which a description cannot")
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from .answer_schema import MisfitError, fit
+from .checkpoint import CorruptCheckpointError
 from .errors import InvalidAnswerError
 from .interrupt import Interrupt
 from .task import Done, Ending, Interrupted, NodeTask
@@ -46,7 +47,7 @@ def open_questions(waits: Iterable[Interrupted], answered: Container[str] = ()) 
 
 # A mapping whose keys all have the form of interrupt ids, none of them pending, is an old or foreign answer map and not
 # a value: taken for one it would answer the wrong question. `graph.resume(value)` gives such a mapping as a value.
-_ID = re.compile(r"[^@#|]+@\d+[^|]*(\|[^@#|]+@\d+[^|]*)*#[^|]+")
+_ID = re.compile(r"([^@#|]+(@[\d.]+)?(#[^|]+)?\|)*[^@#|]+@[\d.]+#[^|]+")
 
 # --- answers ----------------------------------------------------------------------------------------------------
 
@@ -96,6 +97,12 @@ def fit_answers(
                     hint="the question stays; answer it again",
                     pending=(id_,),
                 ) from None
+            except CorruptCheckpointError as error:
+                raise InvalidAnswerError(
+                    f"question {id_!r} asks for a class that is not known in this process: {error.args[0]}",
+                    hint="import what registers it; a class of __main__ has another name where it is imported",
+                    pending=(id_,),
+                ) from error
     return fitting
 
 

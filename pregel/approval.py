@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from hashlib import sha256
-from inspect import isawaitable, iscoroutinefunction
+from inspect import isawaitable, iscoroutinefunction, signature
 from itertools import count
 from typing import Any, Literal, NamedTuple, NotRequired, TypedDict
 
@@ -93,8 +93,14 @@ def approve(calls: Sequence[ToolCall], policy: Policy, key: str | None = None) -
     An answer that is refused is asked again with the reason, since the engine has kept it: to raise for it would raise
     for ever. What is right in it counts. Raises InvalidRequestError for calls and policies that are malformed.
     """
-    checked = _checked_calls(calls)
-    asked = _asked(checked, _rules(policy))
+    return _approve(_checked_calls(calls), _rules(policy), key, lambda call: None)
+
+
+def _approve(
+    checked: list[ToolCall], rules: Mapping[str, Rule], key: str | None, misfit: Callable[[ToolCall], str | None]
+) -> Decided:
+    """Do `approve`; `misfit` says what is wrong with edited arguments."""
+    asked = _asked(checked, rules)
     automatic = [call for call in checked if call["id"] not in asked]
     decisions: dict[str, Decision] = {}
     refused: list[str] = []
@@ -103,7 +109,7 @@ def approve(calls: Sequence[ToolCall], policy: Policy, key: str | None = None) -
         request = ApprovalRequest(needs_approval=waiting, automatic=automatic, refused=refused)
         content = sha256(current().scope.root.serializer.encode([waiting, refused])).hexdigest()[:12]
         answer = interrupt(request, f"{'approve' if key is None else key}.{next(rounds)}.{content}")
-        given, refused = _read(answer, waiting)
+        given, refused = _read(answer, waiting, misfit)
         decisions |= given
     return _decided(checked, decisions)
 
@@ -114,21 +120,37 @@ def tool_node(
     """Return a node that runs the `tool_calls` of the last message, and adds one response per call in their order.
 
     All questions come before any tool runs. A tool is called with the arguments by name; what it raises is raised. A
-    call of an unknown tool is answered by a response that says so. If one tool is an async function the node is async,
+    call of an unknown tool, or with arguments that the tool does not take, is answered by a response that says so; an
+    edit with such arguments is refused and asked again. If one tool is an async function the node is async,
     and the others run on its event loop. The key needs a reducer that appends, such as `operator.add`.
 
     The limit: when a tool asks a question of its own, or fails, the node runs again from its start, and so do the
     tools that ran before it. Where that matters, send each call to a node of its own and call `approve` there.
     """
+    if not isinstance(tools, Mapping) or not all(map(callable, tools.values())):
+        raise GraphValidationError(f"tools are a mapping from names to functions, not {tools!r}")
     rules = _rules(policy)
     if unknown := sorted(rules.keys() - tools.keys()):
         raise GraphValidationError(f"the policy names tools that the node does not have: {unknown}; it has {[*tools]}")
 
     def decide(state: Any) -> tuple[list[ToolCall], list[ToolCall], list[ToolResponse]]:
         calls = _calls_of(state, messages_key)
-        absent = [_response(call, f"unknown tool; known are {[*tools]}") for call in calls if call["name"] not in tools]
-        approved, responses = approve([call for call in calls if call["name"] in tools], rules)
-        return calls, approved, responses + absent
+        faults = {call["id"]: fault for call in calls if (fault := misfit(call))}
+        answered = [_response(call, faults[call["id"]]) for call in calls if call["id"] in faults]
+        approved, responses = _approve([call for call in calls if call["id"] not in faults], rules, None, misfit)
+        return calls, approved, responses + answered
+
+    def misfit(call: ToolCall) -> str | None:
+        tool = tools.get(call["name"])
+        if tool is None:
+            return f"unknown tool; known are {[*tools]}"
+        try:
+            signature(tool).bind(**call["arguments"])
+        except TypeError as error:
+            return f"wrong arguments: {error}"
+        except ValueError:  # a builtin without a signature says for itself what it does not take
+            return None
+        return None
 
     def update(calls: list[ToolCall], responses: list[ToolResponse]) -> dict[str, Any]:
         by_id = {response["tool_call_id"]: response for response in responses}
@@ -167,7 +189,7 @@ def _response(call: ToolCall, content: Any) -> ToolResponse:
 
 
 def _calls_of(state: Any, key: str) -> list[ToolCall]:
-    messages = state[key] if isinstance(state, Mapping) else getattr(state, key)
+    messages = state.get(key) if isinstance(state, Mapping) else getattr(state, key, None)
     last = messages[-1] if messages else {}
     if not isinstance(last, Mapping):
         raise InvalidRequestError(f"the last of {key!r} is no plain dict but {type(last).__name__}")
@@ -200,6 +222,8 @@ def _are_arguments(value: Any) -> bool:
 def _rules(policy: Policy) -> Mapping[str, Rule]:
     if isinstance(policy, str):  # a collection of letters to Python
         raise InvalidRequestError(f"a policy is a collection of names, not the text {policy!r}")
+    if not isinstance(policy, Collection):
+        raise InvalidRequestError(f"a policy is a collection of names or a mapping from names to rules, not {policy!r}")
     return policy if isinstance(policy, Mapping) else dict.fromkeys(policy, True)
 
 
@@ -220,7 +244,9 @@ def _asked(calls: list[ToolCall], rules: Mapping[str, Rule]) -> dict[str, AskedC
 # --- what is answered ---------------------------------------------------------------------------------------------
 
 
-def _read(answer: Any, waiting: list[AskedCall]) -> tuple[dict[str, Decision], list[str]]:
+def _read(
+    answer: Any, waiting: list[AskedCall], misfit: Callable[[ToolCall], str | None]
+) -> tuple[dict[str, Decision], list[str]]:
     """Return the decisions in an answer by call id, and what is refused of it. A call with any fault stays open."""
     if not isinstance(answer, (list, tuple)):
         return {}, [] if _is_empty(answer) else [f"an answer is a list of decisions, not {type(answer).__name__}"]
@@ -234,7 +260,7 @@ def _read(answer: Any, waiting: list[AskedCall]) -> tuple[dict[str, Decision], l
                 log.warn(log.DECISION_IGNORED, task=get_runtime().task_id, call=id_, tool=name)
             case {"id": str(id_), "name": str(name)} if not _is_empty(entry.get("decision")):
                 twice = "it is decided twice" if given.setdefault(id_, entry) != entry else None
-                if fault := twice or _fault(entry, asked[id_, name]):
+                if fault := twice or _fault(entry, asked[id_, name], misfit):
                     refused[id_] = f"{name} {id_}: {fault}"
             case {"id": str(), "name": str()}:
                 pass  # an empty decision is one that is missing
@@ -247,7 +273,7 @@ def _is_empty(value: Any) -> bool:
     return value is None or (isinstance(value, (str, Mapping)) and not value)
 
 
-def _fault(entry: Mapping[str, Any], call: AskedCall) -> str | None:
+def _fault(entry: Mapping[str, Any], call: AskedCall, misfit: Callable[[ToolCall], str | None]) -> str | None:
     """Say what is wrong with a decision on a call, None if nothing is."""
     match entry["decision"]:
         case "approve" if entry.get("arguments", call["arguments"]) == call["arguments"]:
@@ -255,7 +281,9 @@ def _fault(entry: Mapping[str, Any], call: AskedCall) -> str | None:
         case "approve":
             return "it has other arguments than were approved; `edit` changes them"
         case "edit":
-            return None if _are_arguments(entry.get("arguments")) else "an edit needs `arguments`, a dict"
+            if not _are_arguments(entry.get("arguments")):
+                return "an edit needs `arguments`, a dict"
+            return misfit(ToolCall(id=call["id"], name=call["name"], arguments=dict(entry["arguments"])))
         case "reject":
             return None if isinstance(entry.get("reason"), str | None) else "the reason of a rejection is a text"
         case other:

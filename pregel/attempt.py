@@ -5,6 +5,7 @@ After it has ended, everything that a node reached through it is refused.
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -120,8 +121,6 @@ class Attempt:
         return Interrupt(value, f"{self.prefix}#{mark}", node, where, "inside", (node,), described, now)
 
     def _described(self, schema: Any) -> Described:
-        if isinstance(schema, dict):  # of a question that another run has asked
-            return schema
         try:
             return describe(schema, self.scope.root.serializer.name_of)
         except (TypeError, NameError, SerializationError) as error:  # NameError: an annotation that cannot be resolved
@@ -237,8 +236,7 @@ class Attempt:
         """Whether a task, given with its namespace, belongs to the super-steps that are going on."""
         for theirs, mine, attempt in zip(parts(task), parts(self.prefix), self._chain(), strict=True):
             if theirs != mine:
-                pending = rules.pending(attempt.scope.graph, attempt.head)
-                return theirs.partition("#")[0] in [each.id for each in pending]
+                return rules.is_pending(attempt.head, theirs.partition("#")[0])
         return True
 
     def child_scope(self, graph: Any, namespace: str, *, as_node: bool) -> Scope:
@@ -251,7 +249,7 @@ class Attempt:
         scope.epochs = head.line
         scope.epoch = head.number
         scope.saving = parent.saving and graph.memory is not False
-        scope.memory = {**parent.memory, **head.memory, **self.memory}
+        scope.memory = ChainMap(self.memory, head.memory, parent.memory)
         scope.calling = self
         if graph.memory:  # its checkpoints lie under the root's, whose numbers alone are the same at every level
             top = self._chain()[0].head

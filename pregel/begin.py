@@ -177,13 +177,12 @@ class Beginning(Editing):
 
     def _is_own(self, saved: Saved) -> bool:
         """Whether the present call made this state, and not an earlier one that used the same memory (rule 8.5)."""
-        self._take_over(saved)
-        scope, owner = self.scope, self.head.caller
+        scope, owner = self.scope, stored.caller_of(saved, self.graph.serializer)
         if owner == scope.caller:
+            self._take_over(saved)
             return True
         if scope.calling is not None and scope.calling.goes_on(owner):
             raise memory_in_use(self.graph.name, scope.namespace, owner, scope.caller)
-        self.head, self.earlier = self.fresh_head(), None
         return False
 
     def _take_over(self, saved: Saved) -> None:

@@ -15,13 +15,13 @@ from .ending import own
 from .errors import InvalidRequestError, InvalidUpdateError, NoCheckpointerError
 from .journal import Journal
 from .namespace import parts, without_ids
-from .request import Answer, Continue, Edit, Input, Outcome, Request
+from .request import Answer, Change, Continue, Edit, Input, Outcome, Request
 from .schema import as_mapping
 from .scope import Graph, Root, Scope, checkpoint_text
-from .task import is_storable
+from .task import is_storable, plain
 from .threads import Slots
-from .types import INTERRUPT, Command, Durability, RunConfig, RunOptions, is_seconds
-from .validate import pause_faults, pauses_of
+from .types import END, INTERRUPT, START, Command, Durability, RunConfig, RunOptions, StateUpdate, is_seconds
+from .validate import nearest, only_by_packets, pause_faults, pauses_of
 
 T = TypeVar("T")
 
@@ -82,8 +82,8 @@ def _commanded(graph: Graph, command: Command) -> Request:
         return Answer(value=command.resume, update=update)
     gotos, sends = rules.route_command(graph, command.targets, "the command", _sent(graph))
     if not update and not gotos and not sends:
-        raise InvalidRequestError("the command says nothing: give update=, goto= or resume=")
-    return Edit(update, gotos, sends)
+        raise InvalidRequestError("the command changes nothing: give update=, resume=, or a node to go to")
+    return Edit([[Change(update)]], gotos, sends)
 
 
 def _sent(graph: Graph) -> Any:
@@ -178,21 +178,56 @@ def prepare_fork(graph: Graph, config: Mapping[str, Any] | None, options: RunOpt
     return call
 
 
-def prepare_edit(graph: Graph, config: Mapping[str, Any] | None, values: Any, thread_id: str | None) -> Call:
-    """Return a call that edits the state and runs nothing (rule 9.3)."""
+def prepare_edit(
+    graph: Graph, config: Mapping[str, Any] | None, steps: Sequence[Sequence[Change]], thread_id: str | None
+) -> Call:
+    """Return a call that edits the state and runs no node (rule 9.3)."""
     options: RunOptions = {} if thread_id is None else {"thread_id": thread_id}
     merged = checked_config(config)
     configurable = dict(merged.get("configurable", {}))
     namespace = configurable.pop("checkpoint_ns", "")
     merged["configurable"] = configurable
-    target = graph_at(graph, namespace) or graph
-    call = prepare(graph, Edit(_update(target, values), run=False), merged, options)
+    known = graph_at(graph, namespace)
+    target = graph if known is None else known
+    checked = [[_checked_change(target, change) for change in step] for step in steps]
+    call = prepare(graph, Edit(checked, run=False), merged, options)
     call.scope.graph = target
     call.scope.namespace = namespace
+    call.scope.guessed = known is None
     above = graph_at(graph, namespace.rpartition("|")[0])
     if namespace and above is not None and target is not graph:
         call.scope.collect = above.reduced & target.channels.keys()
     return call
+
+
+def changes_of(supersteps: Any) -> list[list[Change]]:
+    """Return the steps of `bulk_update_state`. Raises InvalidRequestError for another shape."""
+    if not isinstance(supersteps, Sequence) or isinstance(supersteps, str) or not supersteps:
+        raise InvalidRequestError("give a list of super-steps, each a list of StateUpdate")
+    steps = []
+    for step in supersteps:
+        if not isinstance(step, Sequence) or not step or not all(isinstance(update, StateUpdate) for update in step):
+            raise InvalidRequestError(f"a super-step is a list of StateUpdate, not {type(step).__name__}")
+        steps.append([Change(update.values, update.as_node, update.task_id) for update in step])
+    return steps
+
+
+def _checked_change(graph: Graph, change: Change) -> Change:
+    name, task_id = change.as_node, change.task_id
+    if name is None:
+        if task_id is not None:
+            raise InvalidRequestError("task_id says which task of a node is meant", hint="give as_node too")
+    elif name not in (START, END) and name not in graph.nodes:
+        known = [each for each in graph.nodes if each != START]
+        raise InvalidRequestError(f"as_node={name!r} is no node; {nearest(name, [*known, START, END])}")
+    elif task_id is not None and task_id.partition("@")[0] != graph.nodes[name].key:
+        raise InvalidRequestError(f"task {task_id!r} is none of node {name!r}")
+    elif task_id is None and name in graph.nodes and only_by_packets(graph, name):
+        raise InvalidRequestError(
+            f"node {name!r} is only reached by Send, so each packet has an outcome of its own",
+            hint="give task_id, as `tasks` of a snapshot show it",
+        )
+    return Change(_update(graph, change.values), None if name is None else plain(name), task_id)
 
 
 def graph_at(graph: Graph, namespace: str) -> Graph | None:

@@ -44,7 +44,8 @@ def called_with(graph: Graph, input: Any, options: RunOptions) -> Request:
         )
     if unknown := sorted(set(options) - {"key"}):
         raise InvalidRequestError(
-            f"a child inherits {', '.join(unknown)} from its parent", hint="only key= may be given inside a node"
+            f"{', '.join(unknown)} cannot be given to a call inside a node",
+            hint="only key= may; a child pauses by its own lists and shares the rest with the outermost run",
         )
     return Input(input_values(graph, input))
 

@@ -251,13 +251,13 @@ def _judged(attempt: Attempt, error: BaseException) -> Ending | Again:
     if attempt.fault is not None:
         return Failed(task, attempt.fault)
     if attempt.asked:
-        if not found:
-            log.warn(log.ERROR_AFTER_QUESTION, task=task.id, namespace=attempt.scope.namespace, error=described(error))
-            return _interrupted(attempt, attempt.questions(), error=error)
+        raised = error.__cause__ if isinstance(error, GraphInterrupt) else None if found else error
+        if raised is not None:
+            log.warn(log.ERROR_AFTER_QUESTION, task=task.id, namespace=attempt.scope.namespace, error=described(raised))
         asked = {question.id for question in attempt.asked}
         for item in (item for interrupt in found for item in interrupt.interrupts if item.id not in asked):
             attempt.note(_question(attempt, item))  # raised beside those that were asked
-        return _interrupted(attempt, attempt.questions())
+        return _interrupted(attempt, attempt.questions(), error=raised)
     if found:
         try:
             return _asks(attempt, found)
@@ -305,7 +305,11 @@ def _question(attempt: Attempt, item: Interrupt) -> Interrupt:
 
     One that has a node was asked by another run, and its id says nothing here.
     """
-    return attempt.question(item.value, None if item.node is not None else item.id, item.schema)
+    if item.node is None:
+        return attempt.question(item.value, item.id, item.schema)
+    question = attempt.question(item.value, None, None)
+    question.schema = item.schema  # described already
+    return question
 
 
 def _interrupted(

@@ -24,11 +24,11 @@ from .drive import adrive, drive
 from .errors import GraphValidationError
 from .head import SCHEDULING
 from .interrupt import Interrupt
-from .request import Continue, Outcome
+from .request import Change, Continue, Outcome
 from .schema import storable_types
 from .stream import StreamModes, shaped, shaped_events
 from .task import PregelNode
-from .types import Command, Isolation, RunConfig, RunOptions, StateSnapshot
+from .types import Command, Isolation, RunConfig, RunOptions, StateSnapshot, StateUpdate
 
 StateT = TypeVar("StateT")
 
@@ -241,7 +241,7 @@ class Pregel(Generic[StateT]):
         """
         place = state.place_of(self, config, thread_id)
         names = place.saver.namespaces(place.key.thread_id) if subgraphs else None
-        return state.answer(place, state.snapshot(self, place.key, names))
+        return state.read(place, state.snapshot(self, place.key, names))
 
     async def aget_state(
         self, config: Mapping[str, Any] | None = None, subgraphs: bool = False, *, thread_id: str | None = None
@@ -249,7 +249,7 @@ class Pregel(Generic[StateT]):
         """Do `get_state` without blocking the event loop."""
         place = state.place_of(self, config, thread_id)
         names = await place.saver.anamespaces(place.key.thread_id) if subgraphs else None
-        return await state.aanswer(place, state.snapshot(self, place.key, names))
+        return await state.aread(place, state.snapshot(self, place.key, names))
 
     def pending(self, thread_id: str) -> list[Interrupt]:
         """Return the questions of a thread that can be answered, over all namespaces (rule 6.5).
@@ -301,20 +301,60 @@ class Pregel(Generic[StateT]):
                 yield snapshot
 
     def update_state(
-        self, config: Mapping[str, Any] | None, values: Mapping[str, Any], *, thread_id: str | None = None
+        self,
+        config: Mapping[str, Any] | None,
+        values: StateT | Mapping[str, Any] | None,
+        as_node: str | None = None,
+        *,
+        task_id: str | None = None,
+        thread_id: str | None = None,
     ) -> RunConfig:
-        """Change the state as a new checkpoint and return its config; pending tasks, ids and pauses stay (rule 9.3).
+        """Change the state as a new checkpoint and return its config (rule 9.3).
 
-        Raises NoCheckpointError on a thread with nothing stored, InvalidUpdateError for what the state refuses.
+        Without `as_node` pending tasks, their ids and pauses stay: fix the state, then resume. With it the last outcome
+        of that node is replaced: what its last run has sent and nobody has used yet is withdrawn, with the questions of
+        tasks that nothing else has woken, and its edges and routers are decided on the new state. `END` clears what is
+        pending, `START` enters anew. A node that only Send reaches needs the `task_id` of the packet that is meant.
+
+        Raises NoCheckpointError on a thread with nothing stored, InvalidUpdateError for what the state refuses, and
+        what a router raises; nothing is written then.
         """
-        call = calls.prepare_edit(self, config, values, thread_id)
+        call = calls.prepare_edit(self, config, [[Change(values, as_node, task_id)]], thread_id)
         return calls.config_after(call, call.run())
 
     async def aupdate_state(
-        self, config: Mapping[str, Any] | None, values: Mapping[str, Any], *, thread_id: str | None = None
+        self,
+        config: Mapping[str, Any] | None,
+        values: StateT | Mapping[str, Any] | None,
+        as_node: str | None = None,
+        *,
+        task_id: str | None = None,
+        thread_id: str | None = None,
     ) -> RunConfig:
         """Do `update_state` without blocking the event loop."""
-        call = calls.prepare_edit(self, config, values, thread_id)
+        call = calls.prepare_edit(self, config, [[Change(values, as_node, task_id)]], thread_id)
+        return calls.config_after(call, await call.arun())
+
+    def bulk_update_state(
+        self,
+        config: Mapping[str, Any] | None,
+        supersteps: Sequence[Sequence[StateUpdate]],
+        *,
+        thread_id: str | None = None,
+    ) -> RunConfig:
+        """Do several `update_state` in one transaction: one checkpoint for each super-step of updates (rule 9.3)."""
+        call = calls.prepare_edit(self, config, calls.changes_of(supersteps), thread_id)
+        return calls.config_after(call, call.run())
+
+    async def abulk_update_state(
+        self,
+        config: Mapping[str, Any] | None,
+        supersteps: Sequence[Sequence[StateUpdate]],
+        *,
+        thread_id: str | None = None,
+    ) -> RunConfig:
+        """Do `bulk_update_state` without blocking the event loop."""
+        call = calls.prepare_edit(self, config, calls.changes_of(supersteps), thread_id)
         return calls.config_after(call, await call.arun())
 
     # --- as a child -----------------------------------------------------------------------------------------------

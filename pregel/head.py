@@ -20,8 +20,8 @@ MEMORY = "__memory__"
 
 SCHEDULING: dict[str, Channel] = {SENDS: AnyValue(), WROTE: Topic(accumulate=True), MEMORY: AnyValue()}
 
-Packet = tuple[int, int, str, Any, bytes | None]
-"""Activation, index, then as `task.Sent`."""
+Packet = tuple[int, int, str, Any, bytes | None, str]
+"""Activation, index, then as `task.Sent`, and the task that sent it."""
 Due = tuple[int, dict[str, None]]
 """Activation, and who woke the node, in order."""
 Withheld = tuple[str, int, int]
@@ -86,6 +86,11 @@ class Head:
     def packets(self) -> list[Packet]:
         """The packets that are due."""
         return self.scheduling.values.get(SENDS) or []
+
+    @property
+    def waiting(self) -> list[str]:
+        """The names of the nodes that are to run, or whose edges are to be decided, each once."""
+        return list(dict.fromkeys([*(item[0] for item in self.withheld), *self.due, *(p[2] for p in self.packets)]))
 
     @property
     def memory(self) -> dict[str, int]:

@@ -19,7 +19,8 @@ Batch = tuple[Run, Sequence[Commit], Sequence[TaskRecord]]
 class Journal:
     """Writes for one root run, children included, under one fence.
 
-    "sync" writes at once; "async" lets one write trail behind; "exit" keeps all but the beginning for `close`.
+    "sync" writes at once; "async" lets one write trail behind; "exit" keeps all but the beginning for `flush`, which is
+    called at the end, and before a namespace is read that it has kept something of.
     """
 
     __slots__ = (
@@ -42,25 +43,32 @@ class Journal:
         self._run: Run | None = None
         self._lock = threading.Lock()
         self._trailing: Future[None] | None = None
-        # "exit" only: under 0 the newest of each namespace, under its number what a finished call left in a memory
-        self._commits: dict[tuple[str, int], Commit] = {}
+        self._commits: dict[str, Commit] = {}  # "exit" only: the newest of each namespace
         self._records: list[TaskRecord] = []
         self._writing = threading.Lock()  # while what was kept is written, nobody writes what rests on it
         self._failed: BaseException | None = None
 
     def load(self, namespace: str, number: int | None, epochs: Collection[int] | None) -> Found:
         """Read a checkpoint; the first read fixes the fence."""
-        self._wait()
-        if (namespace, 0) in self._commits:
-            self.flush()
+        self._make_readable(namespace)
         return self._found(self.saver.get(Key(self.thread_id, namespace, number), epochs))
 
     async def aload(self, namespace: str, number: int | None, epochs: Collection[int] | None) -> Found:
         """Do `load` without blocking the event loop."""
-        await self._await()
-        if (namespace, 0) in self._commits:
-            await self.aflush()
+        if self.durability == "exit" and self.saver.blocking:
+            await asyncio.shield(asyncio.wrap_future(THREADS.submit(lambda: self._make_readable(namespace))))
+        else:
+            await self._await()
+            self._make_readable(namespace)
         return self._found(await self.saver.aget(Key(self.thread_id, namespace, number), epochs))
+
+    def _make_readable(self, namespace: str) -> None:
+        self._wait()
+        if self.durability == "exit":
+            with self._writing:  # what another thread is writing now is no longer kept, and not there yet
+                kept = namespace in self._commits
+            if kept:
+                self.flush()
 
     def _found(self, found: Found) -> Found:
         if self._run is None:
@@ -105,7 +113,7 @@ class Journal:
                     raise
 
     async def aflush(self) -> None:
-        """Do `flush` without blocking the event loop."""
+        """Do `flush` without blocking the event loop; on a thread, since flushes take turns by a lock."""
         await self._await()
         if not self.saver.blocking:
             self.flush()
@@ -148,15 +156,8 @@ class Journal:
             for commit in commits:
                 self._forget_below(commit)
                 namespace = commit.checkpoint.namespace
-                earlier = self._commits.pop((namespace, 0), None)
-                if (
-                    earlier is not None
-                    and is_memory(namespace)
-                    and earlier.checkpoint.status in ("done", "handed_over")
-                ):
-                    self._commits[namespace, earlier.checkpoint.id] = earlier
-                    earlier = None
-                self._commits[namespace, 0] = commit if earlier is None else merged(earlier, commit)
+                earlier = self._commits.get(namespace)
+                self._commits[namespace] = commit if earlier is None else merged(earlier, commit)
             self._records.extend(records)
 
     def _forget_below(self, commit: Commit) -> None:
@@ -166,8 +167,8 @@ class Journal:
         namespace = commit.checkpoint.namespace
         below = f"{namespace}|" if namespace else ""
         self._commits = {
-            (name, number): kept
-            for (name, number), kept in self._commits.items()
+            name: kept
+            for name, kept in self._commits.items()
             if name == namespace or is_memory(name) or not name.startswith(below)
         }
         self._records = [

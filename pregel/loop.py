@@ -67,8 +67,8 @@ class PregelLoop(Beginning):
 
     def _step(self, tasks: list[NodeTask]) -> Program[Outcome | None]:
         parts = self.split(tasks) if self.earlier else Split(tasks, {}, {})
+        step = _Step(parts, self._asked_before())
         self.earlier = None
-        step = _Step(parts)
         if parts.todo:
             stop: Stop | None = yield Start(parts.todo, self.head)
             if stop is not None:
@@ -83,6 +83,11 @@ class PregelLoop(Beginning):
         if parts.waits:
             return (yield from self._pause(tasks, step))
         return (yield from self._fold(tasks, step))
+
+    def _asked_before(self) -> dict[str | None, str | None]:
+        """Return when the questions of an earlier run were asked first."""
+        asked = [ending for ending in (self.earlier or {}).values() if isinstance(ending, Interrupted)]
+        return {question.id: question.asked_at for ending in asked for question in ending.interrupts}
 
     def _collect(self, step: _Step) -> Program[None]:
         """Take in the endings of a step, recording each batch but the last of a clean step (rule 10.1)."""
@@ -146,14 +151,14 @@ class PregelLoop(Beginning):
 
     def _pause(self, tasks: list[NodeTask], step: _Step) -> Program[Outcome]:
         waits = {task.id: step.parts.waits[task.id] for task in tasks if task.id in step.parts.waits}
-        yield from self._settle("paused", step.fresh)
+        yield from self._stop_here("paused", step.fresh)
         return self.paused(waits)
 
     def _fail(self, tasks: list[NodeTask], step: _Step) -> Program[Outcome]:
         ending = rules.first_error(tasks, step.failed)
         error = ending.error or InvalidUpdateError(f"task {ending.task.id!r} was cancelled")
         self._annotate(error, ending.task, step)
-        yield from self._settle("failed", step.fresh)
+        yield from self._stop_here("failed", step.fresh)
         return Outcome("failed", self.head, error=error)
 
     def _refuse(self, tasks: list[NodeTask], step: _Step, refused: rules.Refused) -> Program[Outcome]:
@@ -171,10 +176,10 @@ class PregelLoop(Beginning):
             hint="raise recursion_limit" + ("; the state is saved and invoke(None) goes on" if self.saving else ""),
             limit=limit,
         )
-        yield from self._settle("failed", [])
+        yield from self._stop_here("failed", [])
         return Outcome("failed", self.head, error=error)
 
-    def _settle(self, status: Status, endings: Sequence[Ending]) -> Program[None]:
+    def _stop_here(self, status: Status, endings: Sequence[Ending]) -> Program[None]:
         """Record that the run stops within a super-step: a checkpoint of the same line, with the last endings."""
         if not self.saving:
             return
@@ -230,10 +235,11 @@ class PregelLoop(Beginning):
 class _Step:
     """What is known of the endings of one super-step. `fresh`: those not recorded yet."""
 
-    __slots__ = ("failed", "fresh", "left_behind", "overdue", "parts", "stop")
+    __slots__ = ("asked", "failed", "fresh", "left_behind", "overdue", "parts", "stop")
 
-    def __init__(self, parts: Split) -> None:
+    def __init__(self, parts: Split, asked: dict[str | None, str | None]) -> None:
         self.parts = parts
+        self.asked = asked  # when questions were asked that are asked again now
         self.failed: dict[str, Failed | Cancelled] = {}
         self.fresh: list[Ending] = []
         self.left_behind: list[NodeTask] = []
@@ -257,6 +263,8 @@ class _Step:
             if kind is Done:
                 self.parts.done[ending.task.id] = ending  # type: ignore[assignment] # its exact type was checked
             elif kind is Interrupted:
+                for question in ending.interrupts if self.asked else ():  # type: ignore[union-attr] # as just checked
+                    question.asked_at = self.asked.get(question.id, question.asked_at)
                 self.parts.waits[ending.task.id] = ending  # type: ignore[assignment] # its exact type was checked
             else:
                 self.failed[ending.task.id] = ending  # type: ignore[assignment] # the two kinds that are left

@@ -79,8 +79,9 @@ def _body(attempt: Attempt) -> Ending | Again:
     enter(attempt)
     node = attempt.task.node
     try:
-        ending: Ending = Done(attempt.task, [])
-        if not attempt.task.edge:
+        if attempt.task.edge:
+            ending: Ending = Done(attempt.task, [])
+        else:
             view, before = _view(attempt)
             try:
                 if node.kind == "graph":
@@ -106,8 +107,9 @@ async def _abody(attempt: Attempt) -> Ending | Again:
     enter(attempt)
     node = attempt.task.node
     try:
-        ending: Ending = Done(attempt.task, [])
-        if not attempt.task.edge:
+        if attempt.task.edge:
+            ending: Ending = Done(attempt.task, [])
+        else:
             view, before = _view(attempt)
             try:
                 if node.kind == "graph":

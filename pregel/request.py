@@ -44,10 +44,21 @@ class Answer(NamedTuple):
     exact: bool = False  # `value` is a value for certain, whatever it looks like
 
 
-class Edit(NamedTuple):
-    """Change the state; `run` it too if it came as input. Targets are woken (rules 4.4, 9.3)."""
+class Change(NamedTuple):
+    """New values, in the name of a node or of one of its tasks if `as_node` is given (rule 9.3)."""
 
-    values: Mapping[str, Any]
+    values: Any  # as the user gave it until it is checked, then a mapping
+    as_node: str | None = None
+    task_id: str | None = None
+
+
+class Edit(NamedTuple):
+    """Change the state, by one checkpoint for each step of changes; `run` it too if it came as input (rules 4.4, 9.3).
+
+    Targets are woken by the last one.
+    """
+
+    steps: Sequence[Sequence[Change]]
     gotos: Sequence[str] = ()
     sends: Sequence[Sent] = ()
     run: bool = True

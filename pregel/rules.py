@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from .channels import MISSING, BarrierChannel, Channel, ChannelError, Folded, FoldError, Overwrite
 from .errors import InvalidTargetError, InvalidUpdateError, PregelError
 from .head import MEMORY, SENDS, WROTE, Head, Packet
-from .task import Cancelled, Done, Failed, NodeTask, PregelNode, Sent, plain
+from .task import Cancelled, Done, Failed, NodeTask, PregelNode, Sent, plain, unescape
 from .types import END, START, Command, Send
 
 
@@ -56,6 +56,18 @@ def pending(graph: Plan, head: Head) -> list[NodeTask]:
     return _routing(graph, head) + due(graph, head)
 
 
+def is_pending(head: Head, task_id: str) -> bool:
+    """Whether a task is still to be folded, or its edges to be decided."""
+    key, _, rest = task_id.partition("/")[0].partition("@")
+    act, _, index = rest.partition(".")
+    name, number, at = unescape(key), int(act), int(index or -1)
+    if (name, number, at) in head.withheld:
+        return True
+    if not index:
+        return name in head.due and head.due[name][0] == number
+    return any(packet[0] == number and packet[1] == at and packet[2] == name for packet in head.packets)
+
+
 def _routing(graph: Plan, head: Head) -> list[NodeTask]:
     return [NodeTask(graph.nodes[name], MISSING, act, index, edge=True) for name, act, index in head.withheld]
 
@@ -66,7 +78,7 @@ def due(graph: Plan, head: Head) -> list[NodeTask]:
     While edges are withheld nobody knows what else will be due, so deferred nodes are held.
     """
     nodes, due = graph.nodes, head.due
-    packets = [NodeTask(nodes[node], arg, act, index) for act, index, node, arg, _ in head.packets]
+    packets = [NodeTask(nodes[node], arg, act, index) for act, index, node, arg, _, _ in head.packets]
     if len(due) == 1 and not packets and not head.withheld:
         for name, entry in due.items():
             return [NodeTask(nodes[name], MISSING, entry[0])]
@@ -157,16 +169,14 @@ def fold(
     `names` are keys whose single writes are kept for the parent (rule 8.1).
     """
     for ending in endings:
-        task = ending.task
-        if task.index < 0:
-            del head.due[task.node.name]
-        if ending.memory:
-            remember(head, number, ending.memory)
-        if ending.withheld:
-            head.withheld = (*head.withheld, (task.node.name, task.activation, task.index))
+        if ending.task.index < 0:
+            del head.due[ending.task.node.name]
+    tasks = [ending.task for ending in endings if ending.withheld]
+    head.withheld = tuple((task.node.name, task.activation, task.index) for task in tasks)
+    remember(head, number, endings)
     head.channels.expire(folded)
     head.channels.apply(folded, number)
-    _send(head, number, [packet for ending in endings for packet in ending.sends])
+    _send(head, number, _sent(endings))
     _route(graph, head, number, endings)
     _notify(graph, head, number, folded, "")
     if names:
@@ -181,9 +191,10 @@ def collect(head: Head, number: int, writes: Iterable[tuple[str, Any]], names: C
         head.scheduling.apply(head.scheduling.prepare([(WROTE, kept)]), number)
 
 
-def remember(head: Head, number: int, memory: Mapping[str, int]) -> None:
+def remember(head: Head, number: int, endings: Sequence[Done]) -> None:
     """Point to where the memories of child graphs stand now (rule 8.5)."""
-    head.scheduling.set(MEMORY, {**head.memory, **memory}, number)
+    if moved := {name: at for ending in endings for name, at in ending.memory.items()}:
+        head.scheduling.set(MEMORY, {**head.memory, **moved}, number)
 
 
 def forget(head: Head) -> None:
@@ -194,11 +205,9 @@ def forget(head: Head) -> None:
 def fold_edges(graph: Plan, head: Head, number: int, endings: Sequence[Done]) -> None:
     """Wake what the edges withheld at a pause lead to: a commit that is no super-step (rule 7.3)."""
     head.withheld = ()
-    for ending in endings:
-        if ending.memory:
-            remember(head, number, ending.memory)
+    remember(head, number, endings)
     _route(graph, head, number, endings)
-    _add_sends(head, number, [sent for ending in endings for sent in ending.sends])
+    add_sends(head, number, _sent(endings))
     head.advance(number, "loop", keep_line=False)
 
 
@@ -222,7 +231,11 @@ def refusal(channel: str, cause: BaseException, endings: Sequence[Done]) -> Refu
     return Refused(tasks, error)
 
 
-def _send(head: Head, number: int, sends: Sequence[Sent]) -> None:
+def _sent(endings: Sequence[Done]) -> list[tuple[str, Any, bytes | None, str]]:
+    return [(*sent, ending.task.id) for ending in endings if ending.sends for sent in ending.sends]
+
+
+def _send(head: Head, number: int, sends: Sequence[tuple[str, Any, bytes | None, str]]) -> None:
     packets: list[Packet] = [(number, index, *sent) for index, sent in enumerate(sends)]
     head.scheduling.set(SENDS, packets or MISSING, number)
 
@@ -307,10 +320,17 @@ def route_command(
 def edit(graph: Plan, head: Head, number: int, gotos: Sequence[str], sends: Sequence[Sent]) -> None:
     """Wake the targets of a command that was given as input (rule 4.4)."""
     wake(graph, head, number, gotos, "__command__")
-    _add_sends(head, number, sends)
+    add_sends(head, number, [(*sent, "__command__") for sent in sends])
 
 
-def _add_sends(head: Head, number: int, sends: Sequence[Sent]) -> None:
+def send_on(graph: Plan, head: Head, number: int, ending: Done) -> None:
+    """Wake what the edges of a node lead to, in an edit in its name (rule 9.3)."""
+    _route(graph, head, number, [ending])
+    add_sends(head, number, _sent([ending]))
+
+
+def add_sends(head: Head, number: int, sends: Sequence[tuple[str, Any, bytes | None, str]]) -> None:
+    """Make packets due besides those that are."""
     if sends:
         new: list[Packet] = [(number, index, *sent) for index, sent in enumerate(sends)]
         head.scheduling.set(SENDS, [*head.packets, *new], number)

@@ -91,7 +91,7 @@ class Runtime(Generic[ContextT]):
         if questions := [found for error in errors for found in find_interrupts(error)]:
             together = merged(questions)
             self._attempt.reorder(together.interrupts)
-            raise together
+            raise together from next((error for error in errors if not find_interrupts(error)), None)
         if errors:
             raise errors[0]
         return [result for result, _ in ended]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, MutableMapping
 from contextvars import Context, copy_context
 from typing import Any, Protocol
 
 from .channels import Channel
-from .checkpoint import Saver, Serializer
+from .checkpoint import Checkpoint, Saver, Serializer
 from .effects import Event
 from .journal import Journal
 from .pauses import Pauses
@@ -131,6 +131,7 @@ class Scope:
         "epochs",
         "fresh",
         "graph",
+        "guessed",
         "limit",
         "memory",
         "modes",
@@ -151,10 +152,11 @@ class Scope:
         self.namespace = ""
         self.parent_namespace = ""
         self.nested = False
+        self.guessed = False  # no node of the graph leads to the namespace: it may be another graph's
         self.saving = root.journal is not None
         self.calling: Caller | None = None
         self.caller = ""  # the calling task with its namespace, if the child has a memory
-        self.memory: Mapping[str, int] = {}  # where memories stood when the calling task began
+        self.memory: MutableMapping[str, int] = {}  # where memories stood when the calling task began
         self.epochs: Collection[int] | None = None  # the line of the calling run
         self.epoch = 0
         self.fresh = False  # certainly nothing stored: the calling task runs for the first time
@@ -176,6 +178,11 @@ def config_of(scope: Scope, namespace: str, checkpoint: int) -> Mapping[str, Any
         "checkpoint_id": checkpoint_text(checkpoint),
     }
     return {**scope.root.config, "configurable": configurable}
+
+
+def is_of(checkpoint: Checkpoint, graph: Graph) -> bool:
+    """Whether a checkpoint was made by a graph as it is now; its name alone may be another's too."""
+    return (checkpoint.caller, checkpoint.fingerprint) == (graph.name, graph.fingerprint)
 
 
 def checkpoint_text(number: int) -> str:

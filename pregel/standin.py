@@ -64,7 +64,7 @@ def _is_readable(parts: tuple[bytes, ...], serializer: Serializer) -> bool:
 
 def _without_input(packets: bytes, serializer: Serializer) -> bytes:
     nothing = serializer.encode(None)
-    return serializer.encode([[act, index, node, nothing] for act, index, node, _ in serializer.decode(packets)])
+    return serializer.encode([[*packet[:3], nothing, packet[4]] for packet in serializer.decode(packets)])
 
 
 def _not_here(state: Any) -> None:

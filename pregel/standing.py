@@ -35,9 +35,7 @@ class Standing:
         missing = [f"channel {name!r}" for name in stored.missing_channels(saved, head)]
         if not missing:
             stored.restore(head, saved, self.graph.serializer)
-            withheld = (name for name, _, _ in head.withheld)
-            nodes = dict.fromkeys([*withheld, *head.due, *(packet[2] for packet in head.packets)])
-            missing = [f"node {name!r}" for name in nodes if name not in self.graph.nodes]
+            missing = [f"node {name!r}" for name in head.waiting if name not in self.graph.nodes]
         if missing:
             raise GraphChangedError(
                 f"thread {self.scope.root.thread_id!r}, checkpoint {saved.checkpoint.id}: the graph no longer has "

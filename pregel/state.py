@@ -16,7 +16,7 @@ from .head import Head
 from .interrupt import Interrupt
 from .locate import locate
 from .namespace import is_memory, join, owner, without_ids
-from .scope import Graph, checkpoint_text
+from .scope import Graph, checkpoint_text, is_of
 from .standin import StandIn
 from .task import Cancelled, Done, Ending, Failed, Interrupted, NodeTask
 from .types import RunConfig, StateSnapshot, TaskSnapshot
@@ -50,7 +50,7 @@ def number_in(config: Mapping[str, Any] | None) -> int | None:
     return number_of(checked_config(config).get("configurable", {}).get("checkpoint_id"))
 
 
-def answer(place: Place, program: Program[T]) -> T:
+def read(place: Place, program: Program[T]) -> T:
     """Run a program that only reads."""
     reply: Found | None = None
     while True:
@@ -62,8 +62,8 @@ def answer(place: Place, program: Program[T]) -> T:
         reply = place.saver.get(Key(place.key.thread_id, ask.namespace, ask.number), ask.epochs)
 
 
-async def aanswer(place: Place, program: Program[T]) -> T:
-    """Do `answer` without blocking the event loop."""
+async def aread(place: Place, program: Program[T]) -> T:
+    """Do `read` without blocking the event loop."""
     reply: Found | None = None
     while True:
         try:
@@ -84,7 +84,7 @@ def snapshot(graph: Graph, key: Key, namespaces: Sequence[str] | None = None) ->
         root, found = at.root, at.found
     else:
         found = yield from load(key.namespace, key.checkpoint_id)
-        root = found
+        root = (yield from load("")) if key.namespace else found
     if root.saved is None or found.saved is None:
         return StateSnapshot({}, (), _config(key, None), {}, None, None, (), (), None)
     answered = _answered(root.saved)
@@ -103,9 +103,9 @@ def _answered(root: Saved) -> Container[str]:
 def graph_of(graph: Graph, namespace: str, saved: Saved) -> Shape:
     """Return the graph that a namespace belongs to, or what can be told of it."""
     known = graph_at(graph, namespace)
-    if known is None:
-        return graph if graph.name == saved.checkpoint.caller else StandIn(saved, graph.serializer)
-    return known
+    if known is not None:
+        return known
+    return graph if is_of(saved.checkpoint, graph) else StandIn(saved, graph.serializer)
 
 
 class _Below:
@@ -187,7 +187,7 @@ def shown(graph: Shape, key: Key, saved: Saved, answered: Container[str]) -> Sta
 
 
 def _tasks(graph: Shape, head: Head) -> list[NodeTask]:
-    if gone := [name for name in [*(name for name, _, _ in head.withheld), *head.due] if name not in graph.nodes]:
+    if gone := [name for name in head.waiting if name not in graph.nodes]:
         raise GraphChangedError(f"the graph no longer has the pending {gone}", missing=tuple(gone))
     return rules.pending(graph, head)
 

@@ -23,7 +23,7 @@ from .checkpoint import (
     register_type,
 )
 from .errors import CorruptCheckpointError, PregelError
-from .head import MEMORY, SENDS, Head
+from .head import MEMORY, SENDS, Head, Packet
 from .interrupt import Interrupt
 from .task import Cancelled, Done, Ending, Failed, Interrupted, NodeTask
 from .types import Command, Send
@@ -161,11 +161,11 @@ def encode_folded(head: Head, serializer: Serializer, folded: Folded, endings: S
     return encoded
 
 
-def _encode_packets(serializer: Serializer, packets: Iterable[tuple[int, int, str, Any, bytes | None]]) -> bytes:
+def _encode_packets(serializer: Serializer, packets: Iterable[Packet]) -> bytes:
     return serializer.encode(
         [
-            [act, index, node, serializer.encode(arg) if data is None else data]
-            for act, index, node, arg, data in packets
+            [act, index, node, serializer.encode(arg) if data is None else data, sender]
+            for act, index, node, arg, data, sender in packets
         ]
     )
 
@@ -222,8 +222,8 @@ def restore(head: Head, saved: Saved, serializer: Serializer) -> None:
         stored, added = read_value(saved.values[name], serializer, f"channel {name!r} of {where}")
         if name == SENDS:
             stored = [
-                (act, index, node, _decode(serializer, data, f"a packet of {where}"), data)
-                for act, index, node, data in stored
+                (act, index, node, _decode(serializer, data, f"a packet of {where}"), data, sender)
+                for act, index, node, data, sender in stored
             ]
         channels.restore(name, version, stored, added)
         if channels.channels[name].grows:
@@ -297,22 +297,11 @@ def record_of(ending: Ending, task_id: str, namespace: str, number: int, seriali
 
 
 def endings_of(saved: Saved, tasks: Iterable[NodeTask], serializer: Serializer) -> dict[str, Ending]:
-    """Return how the tasks of a checkpoint ended, by task id; a later record of the line replaces an earlier one.
-
-    A question that was asked more than once has the time at which it was asked first.
-    """
+    """Return how the tasks of a checkpoint ended, by task id; a later record of the line replaces an earlier one."""
     by_id = {task.id: task for task in tasks}
+    newest = {record.task_id: record for record in saved.records if record.task_id in by_id}
     where = f"checkpoint {saved.checkpoint.id} of namespace {saved.checkpoint.namespace!r}"
-    endings: dict[str, Ending] = {}
-    for record in saved.records:
-        if record.task_id in by_id:
-            ending, earlier = _ending_of(record, by_id[record.task_id], serializer, where), endings.get(record.task_id)
-            if isinstance(ending, Interrupted) and isinstance(earlier, Interrupted):
-                first = {question.id: question.asked_at for question in earlier.interrupts}
-                for question in ending.interrupts:
-                    question.asked_at = first.get(question.id, question.asked_at)
-            endings[record.task_id] = ending
-    return endings
+    return {id_: _ending_of(record, by_id[id_], serializer, where) for id_, record in newest.items()}
 
 
 def _ending_of(record: TaskRecord, task: NodeTask, serializer: Serializer, where: str) -> Ending:

@@ -258,6 +258,8 @@ async def all_ended(awaitables: Iterable[Awaitable[T]]) -> list[tuple[T | None, 
     async def ended(awaitable: Awaitable[T]) -> tuple[T | None, BaseException | None]:
         try:
             return await awaitable, None
+        except (KeyboardInterrupt, SystemExit):
+            raise
         except BaseException as error:  # noqa: BLE001 - the ending is a value; a cancel of all is raised by gather
             return None, error
 

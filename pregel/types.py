@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Literal, NotRequired, TypedDict
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Literal, NamedTuple, NotRequired, TypedDict
 
 from .channels import MISSING
 from .checkpoint import Status
@@ -214,6 +214,14 @@ class RunOptions(TypedDict, total=False):
     metadata: Mapping[str, Any]
     run_id: str
     key: NotRequired[str]
+
+
+class StateUpdate(NamedTuple):
+    """One edit of a super-step for `bulk_update_state` (rule 9.3)."""
+
+    values: Any
+    as_node: str | None = None
+    task_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

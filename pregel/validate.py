@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hint
 from .channels import BinaryOperatorAggregate, Channel
 from .errors import GraphValidationError
 from .pauses import Pauses
+from .rules import Plan
 from .schema import takes_two
 from .types import END, START, Command, Send
 
@@ -176,6 +177,8 @@ def pause_faults(what: str, names: Sequence[str] | str, known: Sequence[str]) ->
         return []
     if isinstance(names, (str, bytes)) or not isinstance(names, Sequence):
         return [f'{what} takes a list of names or "*", not {names!r}']
+    if "*" in names and "*" not in known:
+        return [f'{what} names all nodes by "*", not by a list with "*" in it']
     return [unknown(what, name, known) for name in names if name not in known]
 
 
@@ -205,6 +208,23 @@ def command_targets(fn: Callable[..., Any]) -> tuple[str, ...] | Literal[False] 
     if not _mentions_jump(returned):
         return False
     return _literals(returned) or None
+
+
+def only_by_packets(graph: Plan, name: str) -> bool:
+    """Whether a node is reached by nothing but routers that are annotated to return packets (rule 9.3)."""
+    nodes = graph.nodes.values()
+    by_name = {*graph.entry, *(target for node in nodes for target in (*node.targets, *node.destinations))}
+    by_name |= {channel.target for channel in graph.barriers.values()}
+    by_name |= {target for targets in graph.subscribers.values() for target in targets}
+    routers = [router for node in nodes for router in node.routers]
+    leading = [each for each in routers if each.path_map is None or name in each.path_map.values()]
+    return name not in by_name and bool(leading) and all(_returns_packets(each.decide) for each in leading)
+
+
+def _returns_packets(fn: Callable[..., Any]) -> bool:
+    hint = _returned(fn)
+    arguments = get_args(hint)
+    return hint is Send or (bool(arguments) and all(argument is Send or argument is ... for argument in arguments))
 
 
 def _returned(fn: Any) -> Any:

@@ -11,6 +11,7 @@ from pregel import (
     END,
     CallOrderError,
     Command,
+    GraphChangedError,
     GraphInterrupt,
     InvalidAnswerError,
     InvalidRequestError,
@@ -456,3 +457,87 @@ def test_a_namespace_that_is_no_text_is_refused(world: World, saver: Saver, name
             read(graph, below(namespace))
     with pytest.raises(InvalidRequestError, match="a checkpoint_ns is text"):
         world.update(graph, below(namespace), {})
+
+
+# --- reading and names ----------------------------------------------------------------------------------------------
+
+
+def test_a_called_graph_with_the_name_of_its_caller_is_not_taken_for_it(world: World, saver: Saver) -> None:
+    """9.1, 9.3: the same state class and first node give the same name; the nodes tell them apart."""
+    nodes: dict[str, Any] = {"n": lambda s: None, "ask": lambda s: {"x": interrupt("?")}}
+    child = build(State, nodes, [(START, "n"), ("n", "ask")])
+
+    async def call(state: State) -> State:
+        return {"x": (await child.ainvoke({"x": 1}))["x"]}
+
+    graph = build(State, {"n": call}, [(START, "n")], saver)
+    assert graph.name == child.name
+    world.invoke(graph, {}, thread_id="t")
+    assert [i.value for i in world.call(graph, "pending", "t")] == ["?"]
+    inner = world.state(graph, subgraphs=True, thread_id="t").tasks[0].state
+    assert inner is not None
+    assert inner.next == ("ask",)
+    with pytest.raises(InvalidRequestError, match="with_checkpointer"):
+        world.update(graph, below("n@1"), {"x": 2})
+    world.update(child.with_checkpointer(saver), below("n@1"), {"log": ["edited"]})
+
+
+def test_an_old_answer_map_of_a_memory_is_no_value(world: World, saver: Saver) -> None:
+    """6.6, 8.5: its ids have names where others have tasks."""
+    child = build(State, {"ask": lambda s: {"log": [interrupt("?")]}}, [(START, "ask")], True)
+    graph = build(State, {"child": child}, [(START, "child")], saver)
+    old = ids(world.invoke(graph, {}, thread_id="t"))[0]
+    world.resume(graph, 1, thread_id="t")
+    world.invoke(graph, {}, thread_id="t")
+    with pytest.raises(InvalidAnswerError, match="unknown, or answered before"):
+        world.invoke(graph, Command(resume={old: 1}), thread_id="t")
+
+
+def test_a_pending_packet_of_a_node_that_is_gone_is_named(world: World, saver: Saver) -> None:
+    """9.7: by each way to read."""
+    branches = [("a", lambda s: [Send("w", {})], ["w"])]
+    nodes = {"a": lambda s: None, "w": lambda s: None}
+    world.invoke(
+        build(State, nodes, [(START, "a")], saver, branches=branches, interrupt_before=["w"]), {}, thread_id="t"
+    )
+    other = build(State, {"a": lambda s: None}, [(START, "a")], saver)
+    with pytest.raises(GraphChangedError, match="'w'"):
+        world.state(other, thread_id="t")
+    with pytest.raises(GraphChangedError, match="'w'"):
+        world.invoke(other, None, thread_id="t")
+
+
+def test_a_question_keeps_the_time_of_its_first_asking(world: World, saver: Saver) -> None:
+    """6.5: in each result, at any depth, as in `pending`."""
+
+    async def several(state: State, runtime: Runtime[Any]) -> State:
+        async def ask(key: str) -> Any:
+            return interrupt(key, key=key)
+
+        return {"log": await runtime.gather(*(ask(key) for key in "abc"))}
+
+    child = build(State, {"several": several}, [(START, "several")])
+    graph = build(State, {"child": child}, [(START, "child")], saver)
+    first = {str(i.id): i.asked_at for i in world.invoke(graph, {}, thread_id="t")["__interrupt__"]}
+    assert None not in first.values()
+    for answered in list(first)[:2]:
+        left = world.resume(graph, answers={answered: 1}, thread_id="t")["__interrupt__"]
+        assert [i.asked_at for i in left] == [first[str(i.id)] for i in left]
+        assert [i.asked_at for i in world.call(graph, "pending", "t")] == [i.asked_at for i in left]
+
+
+def test_an_error_beside_questions_of_gather_is_noted(world: World, saver: Saver) -> None:
+    """6.1: with the task that asks."""
+
+    async def node(state: State, runtime: Runtime[Any]) -> State:
+        async def ask() -> Any:
+            return interrupt("?", key="k")
+
+        async def fail() -> None:
+            raise LookupError("lost")
+
+        return {"log": await runtime.gather(ask(), fail())}
+
+    graph = build(State, {"n": node}, [(START, "n")], saver)
+    world.invoke(graph, {}, thread_id="t")
+    assert repr(world.state(graph, thread_id="t").tasks[0].error) == "LookupError('lost')"

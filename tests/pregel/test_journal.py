@@ -105,6 +105,8 @@ def test_nothing_overtakes_what_it_rests_on(saver: Slow) -> None:
     journal.put([commit("c@1", 2)], [], False)
     second = threading.Thread(target=journal.flush)
     second.start()
+    second.join(0.05)
+    assert second.is_alive()
     saver.go_on.set()
     first.join(WAIT)
     second.join(WAIT)
@@ -125,14 +127,23 @@ def test_nothing_is_written_after_a_failure(world: World, saver: Slow) -> None:
     assert saver.written == [("", 1)]
 
 
-def test_what_a_finished_call_left_in_a_memory_is_not_merged_away(world: World, saver: Slow) -> None:
-    """8.5: the parent may point to it; the next call's commits are merged among themselves."""
-    journal = begun(world, saver)
-    for number, status in ((1, "running"), (2, "done"), (3, "running"), (4, "running")):
-        world.call(journal, "put", [commit("c", number, status=status)], [], False)
-    world.call(journal, "put", [commit("", 2)], [], False)
-    world.call(journal, "flush")
-    assert sorted(saver.written) == [("", 1), ("", 2), ("c", 2), ("c", 4)]
+def test_what_is_being_written_is_read_when_it_is_there(saver: Slow) -> None:
+    """10.1: a reader of a namespace waits for the thread that is writing what was kept of it."""
+    journal = begun(World("sync"), saver)
+    journal.put([commit("c@1", 1)], [], False)
+    saver.holds = True
+    writer = threading.Thread(target=journal.flush)
+    writer.start()
+    assert saver.inside.wait(WAIT)
+    found: list[Found] = []
+    reader = threading.Thread(target=lambda: found.append(journal.load("c@1", None, (1,))))
+    reader.start()
+    reader.join(0.05)
+    assert reader.is_alive()
+    saver.go_on.set()
+    reader.join(WAIT)
+    writer.join(WAIT)
+    assert [one.top for one in found] == [1]
 
 
 def test_a_write_trails_behind_by_one_and_in_order(world: World, saver: Slow) -> None:

@@ -39,7 +39,7 @@ def filled() -> Head:
     head = head_of("x", "y")
     head.channels.apply({"x": 1, "loose": object()}, 3)
     head.due = {"a": (3, {"s": None, "r": None})}
-    head.scheduling.set("__sends__", [(3, 0, "a", {"k": (1,)}, None)], 3)
+    head.scheduling.set("__sends__", [(3, 0, "a", {"k": (1,)}, None, "s@2")], 3)
     head.reasons = (Interrupt(None, id="a@3!before", node="a", when="before", next=("a",)),)
     head.status, head.handover = "paused", Command(update={"x": 1}, goto=[Send("a", 1)], graph=Command.PARENT)
     head.advance(3, "input", keep_line=False)
