@@ -1,5 +1,7 @@
 """What is kept: checkpoint values, savers and serialisation."""
 
+from typing import TYPE_CHECKING, Any
+
 from .checkpoint import (
     ChannelValue,
     Checkpoint,
@@ -61,3 +63,18 @@ __all__ = [
     "register_type",
     "unpack_versions",
 ]
+
+# Loaded when it is asked for, since it needs an extra. Not in __all__: a star import must not need it.
+if TYPE_CHECKING:
+    from .postgres import PostgresSaver as PostgresSaver
+else:
+
+    def __getattr__(name: str) -> Any:
+        if name != "PostgresSaver":
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        try:
+            from .postgres import PostgresSaver
+        except ImportError as error:
+            message = f"PostgresSaver needs psycopg and psycopg_pool: pip install 'pregel[postgres]' ({error})"
+            raise ImportError(message, name=error.name) from error
+        return PostgresSaver

@@ -169,6 +169,24 @@ def check_name(kind: str, name: str) -> None:
         raise CheckpointError(f"{kind} {name!r} cannot be stored", name=name, hint=hint)
 
 
+def check_key(key: Key) -> None:
+    """Refuse a key with a name that cannot be stored."""
+    check_name("thread id", key.thread_id)
+    check_name("namespace", key.namespace)
+
+
+def check_names(run: Run, commits: Iterable[Commit], records: Iterable[TaskRecord]) -> None:
+    """Refuse a put with a name that cannot be stored."""
+    check_name("thread id", run.thread_id)
+    for checkpoint, values in commits:
+        check_name("namespace", checkpoint.namespace)
+        for value in values:
+            check_name("channel", value.channel)
+    for record in records:
+        check_name("namespace", record.namespace)
+        check_name("task id", record.task_id)
+
+
 def overtaken(run: Run, found: Run | None) -> ConcurrentRunError:
     """Make the error for a run that the fence refuses: the thread is now as in `found`, None if it is gone."""
     if found is None:

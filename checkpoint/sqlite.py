@@ -16,7 +16,18 @@ import msgpack
 
 from .checkpoint import ChannelValue, Checkpoint, Commit, Found, Key, Run, Saved, TaskRecord
 from .errors import ConcurrentRunError
-from .saver import Saver, check_name, corrupt, fold_versions, gather_values, id_taken, overtaken, row_taken
+from .saver import (
+    Saver,
+    check_key,
+    check_name,
+    check_names,
+    corrupt,
+    fold_versions,
+    gather_values,
+    id_taken,
+    overtaken,
+    row_taken,
+)
 from .sqlite_pool import Pool, Schema
 
 # What leads to each version of the schema from the one before. Only ever append.
@@ -163,13 +174,13 @@ class SqliteSaver(Saver):
 
     def get(self, key: Key, epochs: Collection[int] | None = None) -> Found:
         """Read one checkpoint; see `Saver.get`."""
-        _check_key(key)
+        check_key(key)
         with self._pool.reading() as db:
             return _get(db, key, *_choose(key, epochs))
 
     def list(self, key: Key, *, before: int | None = None, limit: int | None = None) -> Iterator[Saved]:
         """Read checkpoints newest first; see `Saver.list`."""
-        _check_key(key)
+        check_key(key)
         self._pool.check_open()
         return self._list(key, before, limit)
 
@@ -188,7 +199,7 @@ class SqliteSaver(Saver):
 
     def put(self, run: Run, commits: Sequence[Commit], records: Sequence[TaskRecord]) -> None:
         """Write commits and records in one transaction; see `Saver.put`."""
-        _check_names(run, commits, records)
+        check_names(run, commits, records)
         try:
             with self._pool.writing() as db:
                 _pass_fence(db, run)
@@ -231,22 +242,6 @@ class SqliteSaver(Saver):
     def close(self) -> None:
         """Close the connections; see `Saver.close`."""
         self._pool.close()
-
-
-def _check_key(key: Key) -> None:
-    check_name("thread id", key.thread_id)
-    check_name("namespace", key.namespace)
-
-
-def _check_names(run: Run, commits: Sequence[Commit], records: Sequence[TaskRecord]) -> None:
-    check_name("thread id", run.thread_id)
-    for checkpoint, values in commits:
-        check_name("namespace", checkpoint.namespace)
-        for value in values:
-            check_name("channel", value.channel)
-    for record in records:
-        check_name("namespace", record.namespace)
-        check_name("task id", record.task_id)
 
 
 def _choose(key: Key, epochs: Collection[int] | None) -> tuple[str, int | str]:

@@ -1,5 +1,8 @@
 """A bulk-synchronous engine for workflows that pause for people and survive crashes."""
 
+from typing import TYPE_CHECKING, Any
+
+from . import checkpoint as _checkpoint
 from .channels import (
     AnyValue,
     BarrierChannel,
@@ -128,3 +131,13 @@ __all__ = [
     "pause_between",
     "register_type",
 ]
+
+# Loaded when it is asked for, since it needs an extra. Not in __all__: a star import must not need it.
+if TYPE_CHECKING:
+    from .checkpoint import PostgresSaver as PostgresSaver
+else:
+
+    def __getattr__(name: str) -> Any:
+        if name != "PostgresSaver":
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return _checkpoint.PostgresSaver

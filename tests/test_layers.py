@@ -26,7 +26,10 @@ LAYERS = {
     "pregel": ("pregel", {"channels", "checkpoint"}),
 }
 
-SAVERS = ("checkpoint/saver.py", "checkpoint/memory.py", "checkpoint/sqlite*.py", "checkpoint/conformance/*.py")
+SAVERS = (
+    *("checkpoint/saver.py", "checkpoint/memory.py", "checkpoint/sqlite*.py", "checkpoint/conformance/*.py"),
+    "checkpoint/postgres_pool.py",  # a pool for threads and one for each event loop
+)
 # the drivers, the pools, their primitives, the queue of writes, and the time limits of a task
 DRIVERS = ("pregel/drive.py", "pregel/pool.py", "pregel/threads.py", "pregel/journal.py", "pregel/perform.py")
 
@@ -36,6 +39,8 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
     "logging": ("pregel/log.py",),
     "msgpack": ("checkpoint/*.py",),  # one layer knows how values lie in bytes
     "sqlite3": ("checkpoint/sqlite*.py",),  # a driver only in its saver
+    "psycopg": ("checkpoint/postgres*.py",),
+    "psycopg_pool": ("checkpoint/postgres*.py",),
     "typer": ("pregel/cli/*.py",),  # an extra, and nothing imports this file but the installed command
     "rich": ("pregel/cli/*.py",),
     "threading": (*DRIVERS, *SAVERS),  # savers are called from many threads, and their async twins use one
@@ -53,6 +58,7 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
 # (file, module) that may be imported inside a function: optional dependencies, with the reason
 LATE: set[tuple[str, str]] = {
     ("pregel/cli/__init__.py", "pregel"),  # its commands need an extra; who lacks it is told so
+    ("checkpoint/__init__.py", "pregel"),  # PostgresSaver needs an extra; who lacks it is told so
 }
 
 # file -> modules that would make its functions depend on more than their arguments

@@ -58,7 +58,8 @@ def cancelled_once(graph: Pregel[Any], started: Any, **options: Any) -> None:
         run.cancel()
         with pytest.raises(asyncio.CancelledError):
             await run
-        assert asyncio.all_tasks() == {asyncio.current_task()}
+        # a pool of database connections keeps workers of its own
+        assert {t for t in asyncio.all_tasks() if not t.get_name().startswith("pool-")} == {asyncio.current_task()}
 
     asyncio.run(main())
 

@@ -1,7 +1,12 @@
 """The savers of this package pass the suite that every saver must pass, and savers with a fault do not."""
 
-from collections.abc import Collection, Iterator, Sequence
+import asyncio
+import builtins
+import threading
+from collections.abc import AsyncIterator, Collection, Coroutine, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
+from typing import Any, TypeVar
 
 import pytest
 
@@ -11,6 +16,7 @@ from pregel.checkpoint import (
     Found,
     InMemorySaver,
     Key,
+    PostgresSaver,
     Run,
     Saved,
     Saver,
@@ -39,6 +45,69 @@ class TestSqliteSaverInMemory(SaverConformance):
     def saver(self) -> Iterator[Saver]:
         with SqliteSaver(":memory:") as saver:
             yield saver
+
+
+class TestPostgresSaver(SaverConformance):
+    @pytest.fixture
+    def saver(self, postgres: str) -> Iterator[Saver]:
+        with PostgresSaver(postgres) as saver:
+            yield saver
+
+
+_T = TypeVar("_T")
+
+
+class Awaited(Saver):
+    """Does everything by the async methods of a saver, on one loop in a thread of its own."""
+
+    def __init__(self, saver: Saver, loop: asyncio.AbstractEventLoop) -> None:
+        self.saver = saver
+        self.loop = loop
+
+    def wait(self, access: Coroutine[Any, Any, _T]) -> _T:
+        return asyncio.run_coroutine_threadsafe(access, self.loop).result()
+
+    def each(self, items: AsyncIterator[_T]) -> Iterator[_T]:
+        async def take() -> _T | None:
+            return await anext(items, None)
+
+        first = self.wait(take())  # so that a refusal is raised here and now
+        rest = iter(lambda: self.wait(take()), None)
+        return iter(()) if first is None else chain([first], rest)  # None ends it
+
+    def get(self, key: Key, epochs: Collection[int] | None = None) -> Found:
+        return self.wait(self.saver.aget(key, epochs))
+
+    def list(self, key: Key, *, before: int | None = None, limit: int | None = None) -> Iterator[Saved]:
+        return self.each(self.saver.alist(key, before=before, limit=limit))
+
+    def put(self, run: Run, commits: Sequence[Commit], records: Sequence[TaskRecord]) -> None:
+        self.wait(self.saver.aput(run, commits, records))
+
+    def threads(self) -> Iterator[str]:
+        return self.each(self.saver.athreads())
+
+    def namespaces(self, thread_id: str) -> builtins.list[str]:
+        return self.wait(self.saver.anamespaces(thread_id))
+
+    def delete_thread(self, thread_id: str) -> None:
+        self.wait(self.saver.adelete_thread(thread_id))
+
+    def close(self) -> None:
+        self.wait(self.saver.aclose())
+
+
+class TestPostgresSaverAwaited(SaverConformance):
+    @pytest.fixture
+    def saver(self, postgres: str) -> Iterator[Saver]:
+        with asyncio.Runner() as runner:
+            loop = runner.get_loop()
+            thread = threading.Thread(target=loop.run_forever)
+            thread.start()
+            with Awaited(PostgresSaver(postgres), loop) as saver:
+                yield saver
+            loop.call_soon_threadsafe(loop.stop)
+            thread.join()
 
 
 class NoFence(InMemorySaver):

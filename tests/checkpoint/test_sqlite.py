@@ -3,9 +3,6 @@
 import os
 import signal
 import sqlite3
-import subprocess
-import sys
-import textwrap
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -22,6 +19,7 @@ from pregel.checkpoint import (
     StorageVersionError,
 )
 from pregel.checkpoint.conformance import Writer, commit, ids, record, refusal
+from tests.checkpoint.processes import check_turns, finish, process, start_together
 
 
 @pytest.fixture
@@ -33,30 +31,6 @@ def path(tmp_path: Path) -> Path:
 def saver(path: Path) -> Iterator[SqliteSaver]:
     with SqliteSaver(path) as saver:
         yield saver
-
-
-def process(script: str, *arguments: object) -> subprocess.Popen[str]:
-    """Start a Python process that can import what this one can."""
-    prelude = """
-        import os, sys, threading
-        from pregel.checkpoint import ConcurrentRunError, Key, Run, SqliteSaver
-        from pregel.checkpoint.conformance import Writer, commit, record
-    """
-    return subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(prelude) + textwrap.dedent(script), *map(str, arguments)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-    )
-
-
-def finish(running: subprocess.Popen[str], say: str = "") -> str:
-    """Give the process its last input and return what it printed."""
-    printed, errors = running.communicate(say, timeout=60)
-    assert running.returncode == 0, errors
-    return printed
 
 
 def change(path: Path, *statements: str) -> None:
@@ -149,40 +123,9 @@ class TestProcesses:
             for name in ("one", "two"):
                 assert ids(saver.list(Key(name))) == list(range(200, 0, -1))
 
-    def test_two_processes_on_one_thread_take_turns_by_refusal(self, path: Path) -> None:
+    def test_two_processes_on_one_thread_take_turns_by_refusal(self, path: Path, saver: SqliteSaver) -> None:
         """10.3: each checkpoint is one process's, and the other was told."""
-        script = """
-            made, refused = [], []
-            print("ready", flush=True)
-            sys.stdin.readline()
-            with SqliteSaver(sys.argv[1]) as saver:
-                while len(made) < 100:
-                    run = saver.get(Key("thread")).run or Run("thread", sys.argv[2], 0)
-                    token = f"{sys.argv[2]}-{len(made) + len(refused)}"
-                    try:
-                        saver.put(run, [commit(run.head + 1, token=token)], [])
-                        made.append(token)
-                    except ConcurrentRunError:
-                        refused.append(token)
-            print(*made, len(refused))
-        """
-        writing = [process(script, path, name) for name in ("one", "two")]
-        for each in writing:
-            assert each.stdout is not None
-            assert each.stdout.readline() == "ready\n"
-        for each in writing:
-            assert each.stdin is not None
-            each.stdin.write("go\n")
-            each.stdin.flush()
-        made: list[str] = []
-        for each in writing:
-            *tokens, refused = finish(each).split()
-            made += tokens
-            assert int(refused) >= 0  # how often they met is up to the machine
-        with SqliteSaver(path) as saver:
-            kept = list(saver.list(Key("thread")))
-        assert ids(kept) == list(range(200, 0, -1))
-        assert sorted(saved.checkpoint.token for saved in kept) == sorted(made)
+        check_turns(saver, "SqliteSaver", path)
 
     def test_processes_may_create_the_file_at_once(self, path: Path) -> None:
         """10.5"""
@@ -193,13 +136,7 @@ class TestProcesses:
                 Writer(saver, sys.argv[2]).put(commit(1))
         """
         opening = [process(script, path, n) for n in range(6)]
-        for each in opening:
-            assert each.stdout is not None
-            assert each.stdout.readline() == "ready\n"
-        for each in opening:
-            assert each.stdin is not None
-            each.stdin.write("go\n")
-            each.stdin.flush()
+        start_together(opening)
         for each in opening:
             finish(each)
         with SqliteSaver(path) as saver:
