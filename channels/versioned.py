@@ -24,10 +24,7 @@ class Folded(dict[str, Any]):
     """New values by channel, with the writes that were folded into each."""
 
     __slots__ = ("writes",)
-
-    def __init__(self, writes: dict[str, list[Any]]) -> None:
-        super().__init__()
-        self.writes = writes
+    writes: dict[str, list[Any]]
 
 
 class VersionedChannels:
@@ -74,7 +71,8 @@ class VersionedChannels:
             else:
                 bucket.append(value)
         present = self.values
-        folded = Folded(buckets)
+        folded = Folded()
+        folded.writes = buckets
         for name, bucket in buckets.items():
             try:
                 folded[name] = self.channels[name].update(present.get(name, MISSING), bucket)

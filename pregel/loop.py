@@ -67,7 +67,7 @@ class PregelLoop(Beginning):
 
     def _step(self, tasks: list[NodeTask]) -> Program[Outcome | None]:
         parts = self.split(tasks) if self.earlier else Split(tasks, {}, {})
-        step = _Step(parts, self._asked_before())
+        step = _Step(parts, self._asked_before() if self.earlier else {})
         self.earlier = None
         if parts.todo:
             stop: Stop | None = yield Start(parts.todo, self.head)

@@ -29,8 +29,10 @@ def settle(
 
     A pause that was `passed` does not come again: a run without a saver, or with edges withheld, may meet it twice.
     """
-    reasons = [*_after(pauses, ran, namespace), *_before(graph, head, pauses, namespace)]
     head.reasons = ()
+    reasons: list[Interrupt] = []
+    if pauses.before or pauses.after or _wished(ran):
+        reasons = [*_after(pauses, ran, namespace), *_before(graph, head, pauses, namespace)]
     if reasons and (left := [reason for reason in reasons if reason.id not in passed]):
         following = tuple(dict.fromkeys(task.label for task in pending(graph, head)))
         for reason in left:
@@ -49,6 +51,13 @@ def pass_pauses(head: Head) -> None:
     """Go on from the static pauses that were reached."""
     head.reasons = ()
     head.status = _unpaused(head)
+
+
+def _wished(ran: Sequence[Done]) -> bool:
+    for ending in ran:  # noqa: SIM110 - `any` makes a generator, and every step comes by here
+        if ending.after is not MISSING:
+            return True
+    return False
 
 
 def _after(pauses: Pauses, ran: Sequence[Done], namespace: str) -> list[Interrupt]:

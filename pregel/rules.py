@@ -168,12 +168,16 @@ def fold(
 
     `names` are keys whose single writes are kept for the parent (rule 8.1).
     """
+    special: list[Done] = []
     for ending in endings:
         if ending.task.index < 0:
             del head.due[ending.task.node.name]
-    tasks = [ending.task for ending in endings if ending.withheld]
-    head.withheld = tuple((task.node.name, task.activation, task.index) for task in tasks)
-    remember(head, number, endings)
+        if ending.withheld or ending.memory:
+            special.append(ending)
+    if special:
+        tasks = [ending.task for ending in special if ending.withheld]
+        head.withheld = tuple((task.node.name, task.activation, task.index) for task in tasks)
+        remember(head, number, special)
     head.channels.expire(folded)
     head.channels.apply(folded, number)
     _send(head, number, _sent(endings))
@@ -242,7 +246,9 @@ def _send(head: Head, number: int, sends: Sequence[tuple[str, Any, bytes | None,
 
 def _route(graph: Plan, head: Head, number: int, endings: Sequence[Done]) -> None:
     messages: dict[str, list[str]] = {}
-    held = {barrier for ending in endings if ending.withheld for barrier in ending.task.node.joins}
+    held: Collection[str] = ()
+    if head.withheld:
+        held = {barrier for ending in endings if ending.withheld for barrier in ending.task.node.joins}
     for ending in endings:
         node = ending.task.node
         wake(graph, head, number, ending.gotos, node.name)
