@@ -36,7 +36,6 @@ class Attempt:
         "_branch",
         "_calls",
         "_keyed",
-        "_open",
         "_prefix",
         "_questions",
         "after",
@@ -61,20 +60,20 @@ class Attempt:
         self.number = number
         self.signal: StopSignal = scope.signal
         self.ended = False
-        self.asked: list[Interrupt] = []
+        self.asked: dict[str | None, Interrupt] = {}  # by id, in the order of asking
         # which branch asked first is chance: its question, under a number, might get another one's answer
         self.fault: BranchError | None = None
         self.after: Any = MISSING  # the value of the pause that the node wants after itself
         self.memory: dict[str, int] = {}  # how far the memories of child calls got (rule 8.5)
         self.memos: dict[str, Any] = {}  # outcomes of finished child calls, for the next attempt
-        self.calls: list[tuple[Future[None], Callable[[], Any]]] = []  # child calls that are running
+        # child calls that are running, by namespace: when they have ended, and what tells them to
+        self.calls: dict[str, tuple[Future[None], Callable[[], Any]]] = {}
         # the slot that this task holds is its children's while it waits for them
         self.loan = None if scope.slots is None else Slots(1, scope.slots)
         self._askers: set[object] = set()  # the branches that have asked
         self._branch: object = None
         self._questions = 0
         self._calls = 0
-        self._open: dict[str, object] = {}  # child calls that are running, by namespace
         self._keyed: set[str] = set()  # namespaces of child calls with a key: these can be made again
         self._prefix: str | None = None
 
@@ -133,20 +132,21 @@ class Attempt:
 
     def note(self, question: Interrupt) -> None:
         """Note a question: whatever the node does now, its task ends by asking, unless its ending is fixed already."""
-        if not self.ended and all(question.id != other.id for other in self.asked):
-            self.asked.append(question)
+        if not self.ended and question.id not in self.asked:
+            self.asked[question.id] = question
             self._askers.add(branch())
 
     def questions(self) -> tuple[Interrupt, ...]:
         """Return the questions noted, in the order of asking; those of several branches by their ids (rule 3.1)."""
         if len(self._askers) > 1:
-            return tuple(sorted(self.asked, key=lambda question: question.id or ""))
-        return tuple(self.asked)
+            return tuple(sorted(self.asked.values(), key=lambda question: question.id or ""))
+        return tuple(self.asked.values())
 
     def reorder(self, first: Iterable[Interrupt]) -> None:
         """Put questions that were asked side by side into an order that does not depend on who came first."""
-        ids = [question.id for question in first]
-        self.asked.sort(key=lambda question: ids.index(question.id) if question.id in ids else -1)
+        together = {question.id: question for question in first if question.id in self.asked}
+        before = {id_: question for id_, question in self.asked.items() if id_ not in together}
+        self.asked = before | together
         self._askers = {branch()}
 
     def is_answered(self, question: Interrupt) -> bool:
@@ -209,20 +209,21 @@ class Attempt:
 
     @contextmanager
     def open_call(self, namespace: str, stop: Callable[[], Any]) -> Iterator[None]:
-        """Count a child call as running: the task does not end before it; `stop` tells it to (rule 5.9)."""
+        """Count a child call as running: the task does not end before it; `stop` tells it to (rule 5.9).
+
+        Raises CallOrderError if a call runs in that namespace already.
+        """
         call = (Future[None](), stop)
-        if self._open.setdefault(namespace, call) is not call:
+        if self.calls.setdefault(namespace, call) is not call:
             raise CallOrderError(
                 f"node {self.task.node.name!r} makes two calls at once in namespace {namespace!r}",
                 hint="give each call a key of its own",
                 node=self.task.node.name,
             )
-        self.calls.append(call)
         try:
             yield
         finally:
-            del self._open[namespace]
-            self.calls.remove(call)
+            del self.calls[namespace]
             call[0].set_result(None)
 
     def _chain(self) -> list[Attempt]:

@@ -52,14 +52,14 @@ class Editing(Standing):
                 self.settle()
             if index == len(request.steps) - 1:
                 rules.edit(self.graph, head, self.top, request.gotos, request.sends)
-                parts = self.split(rules.plan(self.graph, head))
-                if request.run and parts.todo and not forked:
+                left = self.split(rules.plan(self.graph, head))
+                if request.run and left.todo and not forked:
                     pauses.pass_pauses(head)
             commits.append(self.commit())
         yield from self._put(commits)
         if not request.run:
             return Outcome(head.status, head)
-        return self.paused(parts.waits) if head.status == "paused" else self.reached()
+        return self.paused(left.waits) if head.status == "paused" else self.reached()
 
     def _calling_tasks(self, path: Sequence[Found], claimed: Sequence[int]) -> list[TaskRecord]:
         """Return records that let the calling tasks run again: what they asked may have been withdrawn below them."""
@@ -93,8 +93,7 @@ class Editing(Standing):
         gone: list[str] = []
         if any(change.as_node == END for change in acting):
             gone = [task.id for task in rules.pending(self.graph, head) if task.id not in done]
-            finished = rules.prepare_fold(head, list(done.values()))  # what is finished is kept
-            head.channels.apply(finished, number)
+            self._keep(list(done.values()))
             withdraw.everything(self.graph, head, number)
         writes = [write for change in step for write in change.values.items()]
         head.channels.apply(rules.prepare(head, writes, "the update"), number)
@@ -109,6 +108,19 @@ class Editing(Standing):
             self.settle()
             if head.status == "running" and not self.split(rules.plan(self.graph, head)).todo:
                 head.status = "paused"  # the questions of others are all that is left
+
+    def _keep(self, finished: Sequence[Done]) -> None:
+        """Fold what tasks have finished of a step that will not be: their writes, not where they lead."""
+        head, number = self.head, self.top
+        try:
+            folded = rules.prepare_fold(head, finished)
+        except rules.Refused as refused:
+            raise refused.error from refused
+        head.channels.apply(folded, number)
+        writes = [(name, value) for ending in finished for name, value, _ in ending.writes]
+        rules.collect(head, number, writes, self.scope.collect)
+        rules.remember(head, number, finished)
+        self.earlier = None
 
     def _done(self) -> dict[str, Done]:
         return {id_: ending for id_, ending in (self.earlier or {}).items() if isinstance(ending, Done)}

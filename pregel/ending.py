@@ -254,7 +254,7 @@ def _judged(attempt: Attempt, error: BaseException) -> Ending | Again:
         raised = error.__cause__ if isinstance(error, GraphInterrupt) else None if found else error
         if raised is not None:
             log.warn(log.ERROR_AFTER_QUESTION, task=task.id, namespace=attempt.scope.namespace, error=described(raised))
-        asked = {question.id for question in attempt.asked}
+        asked = set(attempt.asked)
         for item in (item for interrupt in found for item in interrupt.interrupts if item.id not in asked):
             attempt.note(_question(attempt, item))  # raised beside those that were asked
         return _interrupted(attempt, attempt.questions(), error=raised)

@@ -208,7 +208,7 @@ def _left_running(attempt: Attempt, result: Ending | Again) -> tuple[list[Future
 
     After a question they are waited for; after a return or an error they are told to stop.
     """
-    calls = [] if attempt.signal.abandoned else list(attempt.calls)
+    calls = [] if attempt.signal.abandoned else list(attempt.calls.values())
     if isinstance(result, Interrupted):
         return [ended for ended, _ in calls], None
     for _, stop in calls:

@@ -331,6 +331,7 @@ def edit(graph: Plan, head: Head, number: int, gotos: Sequence[str], sends: Sequ
 
 def send_on(graph: Plan, head: Head, number: int, ending: Done) -> None:
     """Wake what the edges of a node lead to, in an edit in its name (rule 9.3)."""
+    remember(head, number, [ending])
     _route(graph, head, number, [ending])
     add_sends(head, number, _sent([ending]))
 

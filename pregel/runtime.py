@@ -130,7 +130,8 @@ def interrupt(value: Any = None, key: str | None = None, *, schema: Any = None) 
     answer arrives (rule 6.8). A key names a question whatever the order. With a `schema` (a plain type, a container of
     those, Literal, a union, a TypedDict, or a dataclass, enum or pydantic model that the graph's state or
     `register_type` names) an answer that does not fit is refused before anything runs, and a mapping that fits a class
-    arrives as an instance of it (rule 6.13).
+    arrives as an instance of it (rule 6.13). Raises GraphInterrupt, which is no error and is left alone; AttemptEnded,
+    BranchError, NodeError for a schema that cannot be kept, InvalidRequestError outside of a node.
     """
     return current().ask(value, key, schema)
 

@@ -304,7 +304,7 @@ def test_its_wish_waits_for_a_sibling_that_asks(world: World, saver: Saver, ran:
     assert ran.counts == {"a": 1}
 
 
-def test_an_attempt_that_asks_or_fails_has_no_other_wish(world: World, saver: Saver, ran: Ran) -> None:
+def test_an_attempt_that_asks_has_no_other_wish(world: World, saver: Saver, ran: Ran) -> None:
     """6.1, 7.4: a question comes before; the wish counts when the node completes."""
 
     def a(state: State, runtime: Runtime[Any]) -> State:

@@ -147,6 +147,34 @@ def test_an_end_clears_what_is_pending_and_keeps_what_is_finished(world: World, 
     assert state.metadata["discarded"] == ["b@1"]
 
 
+def test_an_end_that_cannot_keep_what_is_finished_is_refused(world: World, saver: Saver, ran: Ran) -> None:
+    """9.3, 2.1: two finished siblings wrote one key; nothing is written, and the error is the state's own."""
+    nodes = {n: world.node(lambda s, n=n: {"to": n}) for n in "ab"} | {"c": ask(world, ran, "c")}
+    graph = build(State, nodes, [(START, n) for n in "abc"], saver)
+    paused = world.invoke(graph, {}, thread_id="t")
+    with pytest.raises(InvalidUpdateError, match="'to'"):
+        world.update(graph, AT, {}, END)
+    assert ids(world.recover(graph, thread_id="t")) == ids(paused)
+
+
+def test_a_second_end_folds_nothing_again(world: World, saver: Saver, ran: Ran) -> None:
+    """9.3: what was finished is kept once, whatever follows in the same transaction."""
+    nodes = {"a": step(world, ran, "a"), "b": ask(world, ran, "b")}
+    graph = build(State, nodes, [(START, "a"), (START, "b")], saver)
+    world.invoke(graph, {}, thread_id="t")
+    world.call(graph, "bulk_update_state", AT, [[StateUpdate({}, END)], [StateUpdate({}, END)]])
+    assert world.state(graph, thread_id="t").values["log"] == ["a"]
+
+
+def test_a_child_that_is_ended_hands_back_what_its_tasks_had_finished(world: World, saver: Saver, ran: Ran) -> None:
+    """9.3, 8.1: their writes to keys that the parent reduces are among them."""
+    child = build(State, {"a": step(world, ran, "a"), "b": ask(world, ran, "b")}, [(START, "a"), (START, "b")])
+    graph = build(State, {"child": child}, [(START, "child")], saver)
+    world.invoke(graph, {}, thread_id="t")
+    world.update(graph, {"configurable": {"thread_id": "t", "checkpoint_ns": "child@1"}}, {"log": ["enough"]}, END)
+    assert world.invoke(graph, None, thread_id="t")["log"] == ["a", "enough"]
+
+
 def test_a_start_enters_anew(world: World, saver: Saver, ran: Ran) -> None:
     """9.3: in the sync call as in the async one, and then an edit without a node keeps what is due."""
     graph = routed(world, ran, saver)
