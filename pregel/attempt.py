@@ -254,7 +254,7 @@ class Attempt:
         scope.calling = self
         if graph.memory:  # its checkpoints lie under the root's, whose numbers alone are the same at every level
             top = self._chain()[0].head
-            scope.epochs, scope.epoch, scope.caller = top.line, top.number, self.prefix
+            scope.epochs, scope.epoch, scope.called_by = top.line, top.number, self.prefix
         scope.fresh = not (graph.memory or head.restored or self.number > 1 or namespace in self._keyed)
         if "#=" in namespace.rpartition("|")[2]:
             self._keyed.add(namespace)

@@ -160,7 +160,7 @@ class Beginning(Editing):
     def _first_call(self, request: Request) -> Program[Outcome | None]:
         assert isinstance(request, Input)
         scope = self.scope
-        if (number := scope.memory.get(scope.namespace)) is not None and scope.caller:
+        if (number := scope.memory.get(scope.namespace)) is not None and scope.called_by:
             found = yield from load(scope.namespace, number)
             if found.saved is None:
                 raise NoCheckpointError(
@@ -168,7 +168,7 @@ class Beginning(Editing):
                 )
             self._take_over(found.saved)
             self.earlier = None
-        self.head.epoch, self.head.caller = scope.epoch, scope.caller
+        self.head.epoch, self.head.called_by = scope.epoch, scope.called_by
         self.top += 1
         rules.begin(self.graph, self.head, self.top, dict(request.values), exact=request.exact)
         rules.forget(self.head)
@@ -177,12 +177,12 @@ class Beginning(Editing):
 
     def _is_own(self, saved: Saved) -> bool:
         """Whether the present call made this state, and not an earlier one that used the same memory (rule 8.5)."""
-        scope, owner = self.scope, stored.caller_of(saved, self.graph.serializer)
-        if owner == scope.caller:
+        scope, owner = self.scope, stored.calling_task(saved, self.graph.serializer)
+        if owner == scope.called_by:
             self._take_over(saved)
             return True
         if scope.calling is not None and scope.calling.goes_on(owner):
-            raise memory_in_use(self.graph.name, scope.namespace, owner, scope.caller)
+            raise memory_in_use(self.graph.name, scope.namespace, owner, scope.called_by)
         return False
 
     def _take_over(self, saved: Saved) -> None:

@@ -125,7 +125,7 @@ def _kept(attempt: Attempt, scope: Scope, outcome: Outcome) -> Outcome:
             error.value = outcome.interrupts[0].value
         raise error
     attempt.memory.update(outcome.head.memory)
-    if scope.caller:
+    if scope.called_by:
         attempt.memory[scope.namespace] = outcome.head.number
     attempt.finish_call(scope.namespace, (scope.graph.name, outcome))
     return outcome

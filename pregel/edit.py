@@ -69,7 +69,7 @@ class Editing(Standing):
             assert found.saved is not None, "a level without state is left out"
             namespace = found.saved.checkpoint.namespace
             remembered = is_memory(namespace)
-            task = stored.caller_of(found.saved, self.scope.root.serializer) if remembered else owner(namespace)
+            task = stored.calling_task(found.saved, self.scope.root.serializer) if remembered else owner(namespace)
             parent, _, id_ = task.rpartition("|")
             if parent != above:
                 raise InvalidRequestError(

@@ -39,7 +39,7 @@ class Head:
 
     __slots__ = (
         "began",
-        "caller",
+        "called_by",
         "channels",
         "discarded",
         "due",
@@ -78,7 +78,7 @@ class Head:
         self.reasons: tuple[Interrupt, ...] = ()
         self.discarded: tuple[str, ...] = ()
         self.handover: Command | None = None
-        self.caller = ""  # the task that called a child with a memory
+        self.called_by = ""  # the task that called a child with a memory
         self.restored = False  # read back, and not yet through a barrier: its tasks may have run before
         self.unlisted = 0  # changes of versions since a checkpoint listed all of them
 

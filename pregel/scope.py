@@ -123,7 +123,7 @@ class Scope:
 
     __slots__ = (
         "blocks_loop",
-        "caller",
+        "called_by",
         "calling",
         "collect",
         "context",
@@ -155,7 +155,7 @@ class Scope:
         self.guessed = False  # no node of the graph leads to the namespace: it may be another graph's
         self.saving = root.journal is not None
         self.calling: Caller | None = None
-        self.caller = ""  # the calling task with its namespace, if the child has a memory
+        self.called_by = ""  # the calling task with its namespace, if the child has a memory
         self.memory: MutableMapping[str, int] = {}  # where memories stood when the calling task began
         self.epochs: Collection[int] | None = None  # the line of the calling run
         self.epoch = 0

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from . import rules, stored
 from .call import checked_config, graph_at, number_of
@@ -50,28 +50,44 @@ def number_in(config: Mapping[str, Any] | None) -> int | None:
     return number_of(checked_config(config).get("configurable", {}).get("checkpoint_id"))
 
 
+class _Reading(Generic[T]):
+    """A program that only reads: what it asks for next, or what it has returned."""
+
+    result: T
+
+    def __init__(self, place: Place, program: Program[T]) -> None:
+        self._thread_id = place.key.thread_id
+        self._program = program
+        self.ask = self._after(None)
+
+    def tell(self, found: Found) -> None:
+        """Go on with what was found."""
+        self.ask = self._after(found)
+
+    def _after(self, found: Found | None) -> tuple[Key, Collection[int] | None] | None:
+        try:
+            ask = self._program.send(found)
+        except StopIteration as end:
+            self.result = end.value
+            return None
+        assert isinstance(ask, Load), "a program that reads does nothing else"
+        return Key(self._thread_id, ask.namespace, ask.number), ask.epochs
+
+
 def read(place: Place, program: Program[T]) -> T:
     """Run a program that only reads."""
-    reply: Found | None = None
-    while True:
-        try:
-            ask = program.send(reply)
-        except StopIteration as end:
-            return end.value  # type: ignore[no-any-return] # what the program returns
-        assert isinstance(ask, Load), "a program that reads does nothing else"
-        reply = place.saver.get(Key(place.key.thread_id, ask.namespace, ask.number), ask.epochs)
+    reading = _Reading(place, program)
+    while reading.ask is not None:
+        reading.tell(place.saver.get(*reading.ask))
+    return reading.result
 
 
 async def aread(place: Place, program: Program[T]) -> T:
     """Do `read` without blocking the event loop."""
-    reply: Found | None = None
-    while True:
-        try:
-            ask = program.send(reply)
-        except StopIteration as end:
-            return end.value  # type: ignore[no-any-return] # what the program returns
-        assert isinstance(ask, Load), "a program that reads does nothing else"
-        reply = await place.saver.aget(Key(place.key.thread_id, ask.namespace, ask.number), ask.epochs)
+    reading = _Reading(place, program)
+    while reading.ask is not None:
+        reading.tell(await place.saver.aget(*reading.ask))
+    return reading.result
 
 
 def snapshot(graph: Graph, key: Key, namespaces: Sequence[str] | None = None) -> Program[StateSnapshot]:
@@ -134,15 +150,15 @@ class _Below:
         states = []
         for namespace in [*self._called.get(task, ()), *self._called.get(without_ids(task), ())]:
             found = yield from load(namespace, None, self._line if is_memory(namespace) else line)
-            if found.saved is None or (is_memory(namespace) and self._caller(found.saved) != task):
+            if found.saved is None or (is_memory(namespace) and self._calling_task(found.saved) != task):
                 continue
             graph, key = graph_of(self._graph, namespace, found.saved), Key(self._thread_id, namespace)
             state = shown(graph, key, found.saved, self._answered)
             states.append((yield from self.filled(state, namespace, found.saved)))
         return tuple(states)
 
-    def _caller(self, saved: Saved) -> str:
-        return stored.caller_of(saved, self._graph.serializer)
+    def _calling_task(self, saved: Saved) -> str:
+        return stored.calling_task(saved, self._graph.serializer)
 
 
 def open_questions(state: StateSnapshot) -> list[Interrupt]:

@@ -59,7 +59,7 @@ def commit_of(
         versions |= head.scheduling.versions
     due = [[name, entry[0], list(entry[1])] for name, entry in head.due.items()]
     pauses = [list(head.reasons), [list(item) for item in head.withheld]]
-    rest = [head.began, pauses, list(head.discarded), head.handover, head.unlisted, head.caller]
+    rest = [head.began, pauses, list(head.discarded), head.handover, head.unlisted, head.called_by]
     checkpoint = Checkpoint(
         namespace,
         head.number,
@@ -207,7 +207,7 @@ def restore(head: Head, saved: Saved, serializer: Serializer) -> None:
     head.line = checkpoint.line
     head.epoch = checkpoint.epoch
     where = f"checkpoint {checkpoint.id} of namespace {checkpoint.namespace!r}"
-    due, began, pauses, discarded, handover, unlisted, caller = _decode(serializer, checkpoint.due, where)
+    due, began, pauses, discarded, handover, unlisted, called_by = _decode(serializer, checkpoint.due, where)
     reasons, withheld = pauses
     head.due = {name: (act, dict.fromkeys(senders)) for name, act, senders in due}
     head.began = began
@@ -215,7 +215,7 @@ def restore(head: Head, saved: Saved, serializer: Serializer) -> None:
     head.withheld = tuple((name, act, index) for name, act, index in withheld)
     head.discarded = tuple(discarded)
     head.handover = handover
-    head.caller = caller
+    head.called_by = called_by
     head.unlisted = unlisted
     for name, version in saved.versions.items():
         channels = head.channels if name in head.channels.channels else head.scheduling
@@ -264,10 +264,10 @@ def waiting_nodes(saved: Saved, serializer: Serializer) -> list[str]:
     return list(dict.fromkeys([name for name, *_ in withheld] + [d[0] for d in due] + [p[2] for p in packets]))
 
 
-def caller_of(saved: Saved, serializer: Serializer) -> str:
+def calling_task(saved: Saved, serializer: Serializer) -> str:
     """Return the task that called a graph with a memory."""
-    caller: str = serializer.decode(saved.checkpoint.due)[-1]
-    return caller
+    task: str = serializer.decode(saved.checkpoint.due)[-1]
+    return task
 
 
 def memory_of(saved: Saved, serializer: Serializer) -> dict[str, int]:

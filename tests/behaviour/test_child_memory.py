@@ -175,7 +175,7 @@ def test_parallel_memories_do_not_undo_each_other(world: World, saver: Saver) ->
     assert world.invoke(graph, {"said": "c"}, thread_id="t")["log"][-2:] == ["1a 1b 1c", "2a 2b 2c"]
 
 
-def test_two_tasks_of_a_step_may_not_use_one_memory(world: World, saver: Saver, ran: Ran) -> None:
+def test_two_tasks_of_a_step_may_not_use_one_memory(world: World, saver: Saver) -> None:
     """8.5: refused by name; the thread can be read and goes on with other input."""
     child = parrot(world)
     fan = [("start", lambda s: [Send("bird", {"said": x}) for x in s["said"]], ["bird"])]
@@ -309,7 +309,7 @@ def test_a_child_that_keeps_nothing_runs_again_to_its_pause(world: World, saver:
     assert saver.namespaces("t") == [""]
 
 
-def test_a_child_that_keeps_nothing_passes_its_static_pauses(world: World, saver: Saver, ran: Ran) -> None:
+def test_a_child_that_keeps_nothing_passes_its_static_pauses(world: World, saver: Saver) -> None:
     """7.6, 8.5: a pause that was passed does not come again, though the child begins anew."""
     nodes = {name: world.node(lambda s, name=name: {"heard": [name]}) for name in "ab"}
     options: dict[str, Any] = {"interrupt_before": ["b"], "interrupt_after": "*"}

@@ -304,7 +304,7 @@ def test_its_wish_waits_for_a_sibling_that_asks(world: World, saver: Saver, ran:
     assert ran.counts == {"a": 1}
 
 
-def test_an_attempt_that_asks_has_no_other_wish(world: World, saver: Saver, ran: Ran) -> None:
+def test_an_attempt_that_asks_has_no_other_wish(world: World, saver: Saver) -> None:
     """6.1, 7.4: a question comes before; the wish counts when the node completes."""
 
     def a(state: State, runtime: Runtime[Any]) -> State:
@@ -333,7 +333,7 @@ def test_a_value_that_cannot_be_stored_fails_the_node(world: World, saver: Saver
         world.invoke(graph, {}, thread_id="t")
 
 
-def test_a_child_that_hands_over_pauses_first(world: World, saver: Saver, ran: Ran) -> None:
+def test_a_child_that_hands_over_pauses_first(world: World, saver: Saver) -> None:
     """4.2, 6.5, 7.2: the pause after the node is not lost; the parent gets the command when it is passed."""
 
     def leave(state: State) -> Command[str]:
